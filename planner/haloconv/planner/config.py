@@ -1,0 +1,192 @@
+"""The one description that sizes planner, RTL, simulation and reports."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, fields
+
+from haloconv.planner.requantization import ROUNDINGS
+from haloconv.planner.validate import check_int
+
+__all__ = ["EngineConfig"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineConfig:
+    """Lanes, ports, buffers and options of an engine.
+
+    Parameters
+    ----------
+    out_lanes : int
+        Pm, output channels computed side by side, 1..64.
+    split_lanes : int
+        Pr, input channels (channel mode) or neighbouring output pixels (row mode) side by side,
+        1..64.
+    bus_bytes : int
+        Width of the memory read port and of the write port in bytes, a power of two, 1..32.
+    input_bytes : int
+        Capacity of one half of the halo buffer in bytes; two halves are built.
+    weight_bytes : int
+        Capacity of one half of the weight buffer in bytes; two halves are built.
+    psum_bytes : int
+        Capacity of the int32 accumulator bank in bytes; 0 builds none, and layers whose input
+        channels must be split are then refused.
+    bias_bytes : int
+        Capacity for int32 biases of one tile in bytes, 4 for each output channel of a tile. The
+        scale table grows with it (outside the budget, see :attr:`allowance_bytes`).
+    requant_lanes : int or None
+        Q, results requantised a cycle, at most ``out_lanes``; None takes ``out_lanes``, at most 8.
+    roundings : tuple of str or None
+        Rounding modes that are built in beside raw int32, of
+        :data:`~haloconv.planner.requantization.ROUNDINGS`. None leaves it open: hardware gets
+        "double", a simulation the mode that its layer asks for.
+    weight_zero_points : bool
+        Build the subtraction of weight zero points (ONNX layers; int8 TFLite needs none).
+    address_bits : int
+        Width of memory addresses, 16..64.
+
+    Raises
+    ------
+    TypeError, ValueError
+        With the parameter at fault.
+    """
+
+    out_lanes: int = 8
+    split_lanes: int = 8
+    bus_bytes: int = 8
+    input_bytes: int = 4096
+    weight_bytes: int = 8192
+    psum_bytes: int = 7936
+    bias_bytes: int = 256
+    requant_lanes: int | None = None
+    roundings: tuple[str, ...] | None = None
+    weight_zero_points: bool = True
+    address_bits: int = 32
+
+    def __post_init__(self) -> None:
+        def put(field: str, value: object) -> None:
+            object.__setattr__(self, field, value)
+
+        put("out_lanes", check_int("out_lanes", self.out_lanes, 1, 64))
+        put("split_lanes", check_int("split_lanes", self.split_lanes, 1, 64))
+        bus = check_int("bus_bytes", self.bus_bytes, 1, 32)
+        if bus & (bus - 1):
+            raise ValueError(f"bus_bytes must be a power of two, not {bus}")
+        put("bus_bytes", bus)
+        if self.requant_lanes is not None:
+            put("requant_lanes", check_int("requant_lanes", self.requant_lanes, 1, self.out_lanes))
+        row = self.split_lanes * self.word_bytes
+        put("input_bytes", check_int("input_bytes", self.input_bytes, row, 1 << 24))
+        lanes = self.out_lanes * self.split_lanes
+        put("weight_bytes", check_int("weight_bytes", self.weight_bytes, lanes, 1 << 24))
+        put("psum_bytes", check_int("psum_bytes", self.psum_bytes, 0, 1 << 24))
+        put("bias_bytes", check_int("bias_bytes", self.bias_bytes, 4 * self.out_lanes, 1 << 18))
+        if self.roundings is not None:
+            if isinstance(self.roundings, str) or not isinstance(self.roundings, tuple | list):
+                raise TypeError(f"roundings must be a tuple of names, not {self.roundings!r}")
+            for name in self.roundings:
+                if name not in ROUNDINGS:
+                    raise ValueError(
+                        f"roundings must be of {', '.join(ROUNDINGS)}, not {name!r}"
+                    )
+            put("roundings", tuple(name for name in ROUNDINGS if name in self.roundings))
+        put("weight_zero_points", bool(self.weight_zero_points))
+        put("address_bits", check_int("address_bits", self.address_bits, 16, 64))
+
+    @property
+    def lanes(self) -> int:
+        """P = Pm * Pr, multiply-accumulates a cycle."""
+        return self.out_lanes * self.split_lanes
+
+    @property
+    def built_roundings(self) -> tuple[str, ...]:
+        """The rounding modes in the hardware; "double" where ``roundings`` was left open."""
+        return ("double",) if self.roundings is None else self.roundings
+
+    @property
+    def results_per_cycle(self) -> int:
+        """Q, the number of requantisers."""
+        return min(self.out_lanes, 8) if self.requant_lanes is None else self.requant_lanes
+
+    @property
+    def word_bytes(self) -> int:
+        """Channels in one word of a halo buffer bank.
+
+        A word feeds Pr split lanes in channel mode and Pm lanes in depthwise mode, and holds a
+        whole number of Pr-channel steps.
+        """
+        return self.split_lanes * -(-self.out_lanes // self.split_lanes)
+
+    @property
+    def word_steps(self) -> int:
+        """Channel-mode steps in one halo buffer word, word_bytes / Pr."""
+        return self.word_bytes // self.split_lanes
+
+    @property
+    def input_words(self) -> int:
+        """Words of one half of one halo buffer bank; there are Pr banks."""
+        return self.input_bytes // (self.split_lanes * self.word_bytes)
+
+    @property
+    def weight_words(self) -> int:
+        """Words of one half of the weight buffer, each Pm * Pr weights."""
+        return self.weight_bytes // self.lanes
+
+    @property
+    def psum_words(self) -> int:
+        """Words of the accumulator bank, each Q int32 sums."""
+        return self.psum_bytes // (4 * self.results_per_cycle)
+
+    @property
+    def group_steps(self) -> int:
+        """Drain steps of Pm output channels, ceil(Pm / Q)."""
+        return -(-self.out_lanes // self.results_per_cycle)
+
+    @property
+    def channel_groups(self) -> int:
+        """Most groups of Pm output channels in one tile, as the bias and scale tables allow."""
+        return self.bias_bytes // (4 * self.out_lanes)
+
+    @property
+    def budget_bytes(self) -> int:
+        """Bytes counted against a storage budget: both halves, the bank and the biases."""
+        return 2 * (self.input_bytes + self.weight_bytes) + self.psum_bytes + self.bias_bytes
+
+    @property
+    def allowance_bytes(self) -> int:
+        """Bytes outside the budget: second bias half, scale tables and weight zero points.
+
+        Ten bytes a channel and half: int32 multiplier and shift byte twice; bias once more.
+        """
+        channels = self.channel_groups * self.out_lanes
+        return channels * (4 + 2 * 5 + (1 if self.weight_zero_points else 0))
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the parameters as plain JSON types."""
+        values = asdict(self)
+        if self.roundings is not None:
+            values["roundings"] = list(self.roundings)
+        return values
+
+    @classmethod
+    def from_dict(cls, values: dict[str, object]) -> "EngineConfig":
+        """Return the configuration that :meth:`to_dict` described.
+
+        Raises
+        ------
+        ValueError
+            For a name that is no parameter.
+        """
+        known = {field.name for field in fields(cls)}
+        for name in values:
+            if name not in known:
+                raise ValueError(f"{name!r} is no engine parameter; known are {sorted(known)}")
+        arguments = dict(values)
+        if isinstance(arguments.get("roundings"), list):
+            arguments["roundings"] = tuple(arguments["roundings"])  # type: ignore[arg-type]
+        return cls(**arguments)  # type: ignore[arg-type]
+
+    @property
+    def digest(self) -> str:
+        """Twelve hexadecimal digits that name this configuration in generated files."""
+        text = json.dumps(self.to_dict(), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
