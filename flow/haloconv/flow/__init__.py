@@ -1,0 +1,3 @@
+"""Command line, reports, figures and Verilog export."""
+
+__all__: list[str] = []
