@@ -1,1 +1,1 @@
-"""Simulators behind :func:`haloconv.sim.backend.run`; each runs the same job to the same outcome."""
+"""Simulators behind :func:`haloconv.sim.backend.run`: the same job, the same outcome."""
