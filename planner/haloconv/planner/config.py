@@ -42,7 +42,7 @@ class EngineConfig:
     weight_zero_points : bool
         Build the subtraction of weight zero points (ONNX layers; int8 TFLite needs none).
     address_bits : int
-        Width of memory addresses, 16..64.
+        Width of memory addresses, 16..32; bus adapters place the engine in wider maps.
 
     Raises
     ------
@@ -90,7 +90,7 @@ class EngineConfig:
                     )
             put("roundings", tuple(name for name in ROUNDINGS if name in self.roundings))
         put("weight_zero_points", bool(self.weight_zero_points))
-        put("address_bits", check_int("address_bits", self.address_bits, 16, 64))
+        put("address_bits", check_int("address_bits", self.address_bits, 16, 32))
 
     @property
     def lanes(self) -> int:

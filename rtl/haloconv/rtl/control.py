@@ -1,0 +1,314 @@
+"""Control registers, counters and the order of events of a program."""
+
+from amaranth import *
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from haloconv.planner.config import EngineConfig
+from haloconv.planner.descriptor import DESCRIPTOR_BYTES, MARK
+from haloconv.planner.registers import COUNTERS, IDENTITY, REVISION, ErrorCode, Register
+from haloconv.planner.requantization import ROUNDINGS
+from haloconv.planner.tile import MODES
+from haloconv.rtl.ports import RegisterSignature
+from haloconv.rtl.tile_loader import LoadedBytes
+from haloconv.rtl.widths import DescriptorLayout
+
+__all__ = ["Control", "Events"]
+
+
+class Events(data.StructLayout):
+    """What the datapath does in a cycle, for the counters."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        super().__init__(
+            {
+                "computing": 1,
+                "waiting_load": 1,
+                "waiting_drain": 1,
+                "taken": LoadedBytes(config),
+                "written": 16,
+            }
+        )
+
+
+class Control(wiring.Component):
+    """Runs the descriptors of a program one after the other and stops at the first error.
+
+    After an error or an abort no new request leaves; outstanding reads are waited for and thrown
+    away, then the datapath is cleared. Nothing hangs as long as the memory answers.
+
+    Timing: a register reads back one cycle after its address. Between two layers: the descriptor's
+    fetch and four cycles.
+
+    Resources: eleven 64-bit counters.
+
+    Parameters
+    ----------
+    config : EngineConfig
+
+    Members
+    -------
+    registers : In(RegisterSignature)
+    descriptor : In(DescriptorLayout), fetched : In(1)
+        Of the program fetch.
+    fetch : Out(1), program : Out
+        Fetch the descriptor at ``program``.
+    fetching : Out(1)
+        Beats read belong to the descriptor.
+    clear : Out(1)
+        Reset the datapath.
+    start : Out(1)
+        Start the layer.
+    halted : Out(1)
+        Read beats are thrown away, no request leaves.
+    layer_done : In(1)
+    reads_outstanding, write_waiting : In(1)
+    read_error, write_error : In(1)
+    events : In(Events)
+    """
+
+    registers: wiring.PureInterface
+    descriptor: data.View
+    fetched: Signal
+    fetch: Signal
+    program: Signal
+    fetching: Signal
+    clear: Signal
+    start: Signal
+    halted: Signal
+    layer_done: Signal
+    reads_outstanding: Signal
+    write_waiting: Signal
+    read_error: Signal
+    write_error: Signal
+    events: data.View
+
+    def __init__(self, config: EngineConfig) -> None:
+        self._config = config
+        super().__init__(
+            {
+                "registers": In(RegisterSignature()),
+                "descriptor": In(DescriptorLayout()),
+                "fetched": In(1),
+                "fetch": Out(1),
+                "program": Out(config.address_bits),
+                "fetching": Out(1),
+                "clear": Out(1),
+                "start": Out(1),
+                "halted": Out(1),
+                "layer_done": In(1),
+                "reads_outstanding": In(1),
+                "write_waiting": In(1),
+                "read_error": In(1),
+                "write_error": In(1),
+                "events": In(Events(config)),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        config, d, bus = self._config, self.descriptor, self.registers
+        busy, done, error = Signal(), Signal(), Signal()
+        code = Signal(ErrorCode)
+        layers = Signal(32)
+        program_base = Signal(config.address_bits)
+        starting = Signal()
+        write_register = bus.write
+        aborting = Signal()
+        m.d.comb += [
+            starting.eq(
+                write_register & (bus.address == Register.CONTROL) & bus.write_data[0] & ~busy
+            ),
+            aborting.eq(write_register & (bus.address == Register.CONTROL) & bus.write_data[1]),
+        ]
+        with m.If(write_register & (bus.address == Register.PROGRAM_LOW) & ~busy):
+            m.d.sync += program_base.eq(bus.write_data)
+
+        unsuited, oversized = self._check(m)
+        # The first failure since start; it is acted upon between two steps of the sequence.
+        failed = Signal(ErrorCode)
+        with m.If(starting):
+            m.d.sync += failed.eq(ErrorCode.NONE)
+        with m.Elif(busy & (failed == ErrorCode.NONE)):
+            with m.If(self.read_error):
+                m.d.sync += failed.eq(ErrorCode.READ)
+            with m.Elif(self.write_error):
+                m.d.sync += failed.eq(ErrorCode.WRITE)
+            with m.Elif(aborting):
+                m.d.sync += failed.eq(ErrorCode.ABORTED)
+
+        def stop(reason: Value | ErrorCode) -> None:
+            m.d.sync += [code.eq(reason), error.eq(1)]
+            m.next = "HALT"
+
+        with m.FSM():
+            with m.State("IDLE"):
+                with m.If(starting):
+                    m.d.sync += [
+                        busy.eq(1),
+                        done.eq(0),
+                        error.eq(0),
+                        code.eq(ErrorCode.NONE),
+                        layers.eq(0),
+                        self.program.eq(program_base),
+                    ]
+                    m.next = "FETCH"
+            with m.State("FETCH"):
+                m.d.comb += [self.fetch.eq(1), self.clear.eq(1)]
+                m.next = "DESCRIPTOR"
+            with m.State("DESCRIPTOR"):
+                m.d.comb += self.fetching.eq(1)
+                with m.If(failed != ErrorCode.NONE):
+                    stop(failed)
+                with m.Elif(self.fetched):
+                    m.next = "LOOK"
+            with m.State("LOOK"):
+                m.next = "CHECK"
+            with m.State("CHECK"):
+                with m.If(failed != ErrorCode.NONE):
+                    stop(failed)
+                with m.Elif(unsuited):
+                    stop(ErrorCode.DESCRIPTOR)
+                with m.Elif(oversized):
+                    stop(ErrorCode.LIMIT)
+                with m.Else():
+                    m.d.comb += self.start.eq(1)
+                    m.next = "RUN"
+            with m.State("RUN"):
+                with m.If(failed != ErrorCode.NONE):
+                    stop(failed)
+                with m.Elif(self.layer_done):
+                    m.next = "SETTLE"
+            with m.State("SETTLE"):
+                # One cycle more, for the answer to the last write.
+                with m.If(self.write_error):
+                    stop(ErrorCode.WRITE)
+                with m.Elif(failed != ErrorCode.NONE):
+                    stop(failed)
+                with m.Else():
+                    m.d.sync += [
+                        layers.eq(layers + 1),
+                        self.program.eq(self.program + DESCRIPTOR_BYTES),
+                    ]
+                    with m.If(d.last):
+                        m.d.sync += [busy.eq(0), done.eq(1)]
+                        m.next = "IDLE"
+                    with m.Else():
+                        m.next = "FETCH"
+            with m.State("HALT"):
+                m.d.comb += self.halted.eq(1)
+                with m.If(~self.reads_outstanding & ~self.write_waiting):
+                    m.d.comb += self.clear.eq(1)
+                    m.d.sync += busy.eq(0)
+                    m.next = "IDLE"
+
+        counters = self._counters(m, starting, busy)
+        readable = self._readable(busy, done, error, code, layers, program_base)
+        with m.Switch(bus.address):
+            for register, value in readable.items():
+                with m.Case(int(register)):
+                    m.d.sync += bus.read_data.eq(value)
+            for name, register in COUNTERS.items():
+                counter = counters[name]
+                with m.Case(int(register)):
+                    m.d.sync += bus.read_data.eq(counter[:32])
+                with m.Case(int(register) + 1):
+                    m.d.sync += bus.read_data.eq(counter[32:])
+            with m.Default():
+                m.d.sync += bus.read_data.eq(0)
+        return m
+
+    def _check(self, m: Module) -> tuple[Signal, Signal]:
+        """Descriptors that ask for what is not built, and tiles that do not fit."""
+        config, d = self._config, self.descriptor
+        unsuited, oversized, empty = Signal(), Signal(), Signal()
+        rounding_built = Signal()
+        for name in config.built_roundings:
+            with m.If(d.rounding == ROUNDINGS.index(name)):
+                m.d.comb += rounding_built.eq(1)
+        counts = (
+            d.groups, d.tiles_h, d.tiles_w, d.tiles_m, d.tiles_c,
+            d.rows, d.rows_last, d.column_groups, d.column_groups_last,
+            d.column_tail, d.column_tail_last, d.m_groups, d.m_groups_last,
+            d.m_tail, d.m_tail_last, d.tile_m, d.tile_m_last, d.c_steps, d.c_steps_last,
+            d.c_tail, d.c_tail_last, d.pixel_bytes, d.pixel_bytes_last, d.pixel_words,
+            d.pixel_words_last, d.word_tail, d.word_tail_last, d.kernel_h, d.kernel_w,
+            d.taps, d.stride_h, d.stride_w, d.phases, d.weight_bytes,
+        )  # fmt: skip
+        m.d.sync += [
+            # A loop of no trips would never end.
+            empty.eq(Cat(count == 0 for count in counts).any()),
+            oversized.eq(
+                (d.input_words > config.input_words)
+                | (d.weight_words > config.weight_words)
+                | (d.psum_words > config.psum_words)
+                | (d.m_groups > config.channel_groups)
+                | (d.m_tail > config.out_lanes)
+                | (d.m_tail_last > config.out_lanes)
+                | (d.column_tail > config.split_lanes)
+                | (d.column_tail_last > config.split_lanes)
+                | (d.c_tail > config.split_lanes)
+                | (d.c_tail_last > config.split_lanes)
+                | (d.word_tail > config.word_bytes)
+                | (d.word_tail_last > config.word_bytes)
+            ),
+        ]
+        m.d.comb += unsuited.eq(
+            (d.mark != MARK) | (d.mode >= len(MODES)) | (~d.raw & ~rounding_built) | empty
+        )
+        return unsuited, oversized
+
+    def _counters(self, m: Module, starting: Signal, busy: Signal) -> dict[str, Signal]:
+        events = self.events
+        taken = events.taken
+
+        def amount(kind: Value) -> Value:
+            return Mux(kind, taken.count, 0)
+
+        increments = {
+            "cycles": C(1),
+            "compute_cycles": events.computing,
+            "load_stall_cycles": events.waiting_load,
+            "drain_stall_cycles": events.waiting_drain,
+            "input_bytes": amount(taken.input),
+            "weight_bytes": amount(taken.weight),
+            "bias_bytes": amount(taken.bias),
+            "sum_bytes": C(0),
+            "output_bytes": events.written,
+            "scale_bytes": amount(taken.scale),
+            "program_bytes": Mux(self.fetched, C(DESCRIPTOR_BYTES), 0),
+        }
+        counters = {}
+        for name, increment in increments.items():
+            counters[name] = counter = Signal(64, name=name)
+            # The increment is registered: these adders are long, and nobody waits for them.
+            late = Signal(len(increment), name=f"{name}_increment")
+            late_busy = Signal(name=f"{name}_busy")
+            m.d.sync += [late.eq(increment), late_busy.eq(busy)]
+            with m.If(starting):
+                m.d.sync += [counter.eq(0), late.eq(0)]
+            with m.Elif(late_busy):
+                m.d.sync += counter.eq(counter + late)
+        return counters
+
+    def _readable(self, busy, done, error, code, layers, program_base) -> dict[Register, Value]:
+        config = self._config
+        options = sum(1 << ROUNDINGS.index(name) for name in config.built_roundings)
+        options |= config.weight_zero_points << 8 | config.address_bits << 16
+        lanes = config.out_lanes | config.split_lanes << 8 | config.bus_bytes << 16
+        return {
+            Register.IDENTITY: C(IDENTITY, 32),
+            Register.REVISION: C(REVISION, 32),
+            Register.LANES: C(lanes | config.results_per_cycle << 24, 32),
+            Register.OPTIONS: C(options, 32),
+            Register.INPUT_WORDS: C(config.input_words, 32),
+            Register.WEIGHT_WORDS: C(config.weight_words, 32),
+            Register.PSUM_WORDS: C(config.psum_words, 32),
+            Register.CHANNEL_GROUPS: C(config.channel_groups, 32),
+            Register.STATUS: Cat(busy, done, error),
+            Register.ERROR_CODE: Value.cast(code),
+            Register.ERROR_DETAIL: layers,
+            Register.PROGRAM_LOW: program_base[:32],
+            Register.PROGRAM_HIGH: C(0, 32),
+            Register.LAYERS: layers,
+        }

@@ -1,0 +1,299 @@
+"""The whole engine: memory ports on one side, control registers on the other."""
+
+from amaranth import *
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from haloconv.planner.config import EngineConfig
+from haloconv.planner.tile import MODES
+from haloconv.rtl.burst_splitter import BurstSplitter
+from haloconv.rtl.byte_gearbox import ByteGearbox
+from haloconv.rtl.control import Control, Events
+from haloconv.rtl.drain import Drain, ResultRow
+from haloconv.rtl.halo_buffer import HaloBuffer
+from haloconv.rtl.mac_lanes import MacLanes
+from haloconv.rtl.operand_select import OperandSelect
+from haloconv.rtl.output_writer import OutputWriter
+from haloconv.rtl.ports import MemorySignature, ReadData, RegisterSignature, WriteBeat
+from haloconv.rtl.program_fetch import ProgramFetch
+from haloconv.rtl.segment_walker import SegmentWalker
+from haloconv.rtl.stream_fifo import StreamFifo
+from haloconv.rtl.tap_walker import TapWalker
+from haloconv.rtl.tile_loader import TileLoader, chunk_bytes
+from haloconv.rtl.tile_sequencer import TileSequencer
+from haloconv.rtl.weight_buffer import WeightBuffer
+from haloconv.rtl.widths import DescriptorLayout, Segment
+
+__all__ = ["Datapath", "Engine", "rows_held"]
+
+SEGMENTS_AHEAD = 64
+"""Segments that may be asked for before their bytes have come."""
+
+
+def rows_held(config: EngineConfig) -> int:
+    """Result rows that fit between requantisers and writer.
+
+    Two groups of sums in row mode, and more rows than are under way in the pipeline, so that a
+    writer that keeps up never makes the lanes wait.
+    """
+    return 2 * config.split_lanes * config.group_steps + 48
+
+
+class Datapath(wiring.Component):
+    """From tiles to results: all that the start of a layer and an abort clear.
+
+    Timing: variable; see the blocks.
+
+    Parameters
+    ----------
+    config : EngineConfig
+
+    Members
+    -------
+    descriptor : In(DescriptorLayout)
+        Holds from ``start`` to ``done``.
+    start : In(1), done : Out(1)
+        ``done`` stays high once every result was accepted.
+    events : Out(Events)
+    o_segment : Out(stream of Segment)
+        Bytes to read.
+    i : In(stream of ReadData)
+        The beats of those segments.
+    o : Out(stream of WriteBeat)
+    """
+
+    descriptor: data.View
+    start: Signal
+    done: Signal
+    events: data.View
+    o_segment: stream.Interface
+    i: stream.Interface
+    o: stream.Interface
+
+    def __init__(self, config: EngineConfig) -> None:
+        self._config = config
+        beat = WriteBeat(config.address_bits, config.bus_bytes)
+        super().__init__(
+            {
+                "descriptor": In(DescriptorLayout()),
+                "start": In(1),
+                "done": Out(1),
+                "events": Out(Events(config)),
+                "o_segment": Out(stream.Signature(Segment(config))),
+                "i": In(stream.Signature(ReadData(config.bus_bytes))),
+                "o": Out(stream.Signature(beat)),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        config, d = self._config, self.descriptor
+        m.submodules.sequencer = sequencer = TileSequencer(config)
+        m.submodules.segments = segments = SegmentWalker(config)
+        m.submodules.gearbox = gearbox = ByteGearbox(config, chunk=chunk_bytes(config))
+        m.submodules.loader = loader = TileLoader(config)
+        m.submodules.walker = walker = TapWalker(config, room=rows_held(config))
+        m.submodules.drain = drain = Drain(config)
+        m.submodules.writer = writer = OutputWriter(config)
+        for block in (sequencer, segments, loader, walker, drain, writer):
+            m.d.comb += block.descriptor.eq(d)
+        m.d.comb += sequencer.start.eq(self.start)
+
+        # Load: segments go to memory and, in the same order, to the gearbox.
+        m.submodules.asked = asked = StreamFifo(Segment(config), depth=SEGMENTS_AHEAD)
+        wiring.connect(m, sequencer.o_fetch, segments.i)
+        wiring.connect(m, sequencer.o_load, loader.i)
+        wiring.connect(m, asked.o, gearbox.i_segment)
+        wiring.connect(m, wiring.flipped(self.i), gearbox.i)
+        m.d.comb += [
+            self.o_segment.payload.eq(segments.o.payload),
+            asked.i.payload.eq(segments.o.payload),
+            self.o_segment.valid.eq(segments.o.valid & asked.i.ready),
+            asked.i.valid.eq(segments.o.valid & self.o_segment.ready),
+            segments.o.ready.eq(asked.i.ready & self.o_segment.ready),
+            loader.data.eq(gearbox.data),
+            loader.level.eq(gearbox.level),
+            gearbox.consume.eq(loader.consume),
+            segments.release_input.eq(walker.release_input),
+            segments.release_weights.eq(walker.release_weights),
+            segments.release_parameters.eq(drain.release_parameters),
+        ]
+
+        self._compute(m, loader, walker, drain)
+        wiring.connect(m, sequencer.o_compute, walker.i)
+
+        # Results: the walker has reserved room for every row.
+        m.submodules.rows = rows = StreamFifo(
+            ResultRow(config), depth=rows_held(config), block_ram=True
+        )
+        wiring.connect(m, rows.o, writer.i)
+        wiring.connect(m, sequencer.o_write, writer.i_tile)
+        wiring.connect(m, writer.o, wiring.flipped(self.o))
+        finished = Signal()
+        m.d.comb += [
+            rows.i.valid.eq(drain.valid),
+            rows.i.payload.eq(drain.row),
+            walker.returned.eq(rows.o.valid & rows.o.ready),
+            finished.eq(sequencer.done & walker.idle & walker.room_free),
+            writer.flush.eq(finished),
+            self.done.eq(finished & writer.idle),
+            self.events.computing.eq(walker.computing),
+            self.events.waiting_load.eq(walker.waiting_load & ~(walker.idle & sequencer.done)),
+            self.events.waiting_drain.eq(walker.waiting_drain),
+            self.events.taken.eq(loader.taken),
+            self.events.written.eq(writer.written),
+        ]
+        return m
+
+    def _compute(self, m: Module, loader: TileLoader, walker: TapWalker, drain: Drain) -> None:
+        """Buffers, operand selection, lanes and drain, each step delayed to meet its operands."""
+        config, d = self._config, self.descriptor
+        m.submodules.halo = halo = HaloBuffer(config)
+        m.submodules.weights = weights = WeightBuffer(config)
+        m.submodules.operands = operands = OperandSelect(config)
+        m.submodules.lanes = lanes = MacLanes(config)
+        channel_mode = d.mode == MODES.index("channel")
+        m.d.comb += [
+            halo.write.eq(loader.input_write),
+            halo.write_position.eq(loader.input_position),
+            halo.write_data.eq(loader.input_data),
+            weights.write_rows.eq(loader.weight_rows),
+            weights.write_address.eq(loader.weight_address),
+            weights.write_data.eq(loader.weight_data),
+            drain.parameter_write.eq(loader.parameter_write),
+            walker.loaded.eq(loader.loaded),
+        ]
+
+        def late(value: Value, cycles: int, name: str, *, reset_less: bool = True) -> Value:
+            for stage in range(cycles):
+                held = Signal(len(value), reset_less=reset_less, name=f"{name}_{stage}")
+                m.d.sync += held.eq(value)
+                value = held
+            return value
+
+        step, token = walker.step, walker.token
+        to_lanes = halo.latency + operands.latency
+        m.d.comb += [
+            halo.read_position.eq(step.position),
+            operands.words.eq(halo.data),
+            operands.select.eq(late(step.select, halo.latency, "select")),
+            operands.mask.eq(late(walker.mask, halo.latency - walker.mask_latency, "mask")),
+            operands.channel_mode.eq(channel_mode),
+            operands.depthwise.eq(d.mode == MODES.index("depthwise")),
+            weights.read_address.eq(late(step.weight, to_lanes - weights.latency, "weight")),
+            lanes.operands.eq(operands.operands),
+            lanes.weights.eq(weights.data),
+            lanes.channel_mode.eq(channel_mode),
+            lanes.valid.eq(late(step.valid, to_lanes, "valid", reset_less=False)),
+            lanes.first.eq(late(step.first, to_lanes, "first")),
+            drain.load.eq(late(step.last, to_lanes + lanes.latency, "last", reset_less=False)),
+            Value.cast(drain.token).eq(
+                late(Value.cast(token), to_lanes + lanes.latency, "token")
+            ),
+            drain.sums.eq(lanes.sums),
+        ]
+
+
+class Engine(wiring.Component):
+    """A convolution engine that runs programs of layer descriptors by itself.
+
+    Timing: variable; haloconv.planner predicts it.
+
+    Resources: those of its blocks; docs/architecture.md has measured figures.
+
+    Parameters
+    ----------
+    config : EngineConfig
+
+    Members
+    -------
+    memory : Out(MemorySignature)
+    registers : In(RegisterSignature)
+    """
+
+    memory: wiring.PureInterface
+    registers: wiring.PureInterface
+
+    def __init__(self, config: EngineConfig | None = None) -> None:
+        self._config = EngineConfig() if config is None else config
+        super().__init__(
+            {
+                "memory": Out(MemorySignature(self._config.address_bits, self._config.bus_bytes)),
+                "registers": In(RegisterSignature()),
+            }
+        )
+
+    @property
+    def config(self) -> EngineConfig:
+        """What this engine is built for."""
+        return self._config
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        config, memory = self._config, self.memory
+        m.submodules.control = control = Control(config)
+        m.submodules.program = program = ProgramFetch(config)
+        m.submodules.bursts = bursts = BurstSplitter(config)
+        datapath = Datapath(config)
+        m.submodules.datapath = ResetInserter(control.clear)(datapath)
+        wiring.connect(m, wiring.flipped(self.registers), control.registers)
+
+        m.d.comb += [
+            program.start.eq(control.fetch),
+            program.address.eq(control.program),
+            control.descriptor.eq(program.descriptor),
+            control.fetched.eq(program.done),
+            datapath.descriptor.eq(program.descriptor),
+            datapath.start.eq(control.start),
+            control.layer_done.eq(datapath.done),
+            control.events.eq(datapath.events),
+        ]
+
+        # Requests: the descriptor's, or the datapath's.
+        with m.If(control.fetching):
+            m.d.comb += [
+                bursts.i.payload.eq(program.o.payload),
+                bursts.i.valid.eq(program.o.valid),
+                program.o.ready.eq(bursts.i.ready),
+            ]
+        with m.Elif(~control.halted):
+            m.d.comb += [
+                bursts.i.payload.eq(datapath.o_segment.payload),
+                bursts.i.valid.eq(datapath.o_segment.valid),
+                datapath.o_segment.ready.eq(bursts.i.ready),
+            ]
+        wiring.connect(m, bursts.o, wiring.flipped(memory.read_request))
+
+        # Beats: to whoever asked; a halted engine throws them away.
+        outstanding = Signal(40)
+        asked, came = Signal(), Signal()
+        m.d.comb += [
+            asked.eq(memory.read_request.valid & memory.read_request.ready),
+            came.eq(memory.read_data.valid & memory.read_data.ready),
+            program.i.payload.eq(memory.read_data.payload),
+            datapath.i.payload.eq(memory.read_data.payload),
+            control.read_error.eq(came & memory.read_data.payload.error),
+            control.reads_outstanding.eq((outstanding != 0) | bursts.busy),
+        ]
+        m.d.sync += outstanding.eq(
+            outstanding + Mux(asked, memory.read_request.payload.beats, 0) - came
+        )
+        with m.If(control.halted):
+            m.d.comb += memory.read_data.ready.eq(1)
+        with m.Elif(control.fetching):
+            m.d.comb += [
+                program.i.valid.eq(memory.read_data.valid),
+                memory.read_data.ready.eq(1),
+            ]
+        with m.Else():
+            m.d.comb += [
+                datapath.i.valid.eq(memory.read_data.valid),
+                memory.read_data.ready.eq(datapath.i.ready),
+            ]
+
+        wiring.connect(m, datapath.o, wiring.flipped(memory.write))
+        m.d.comb += [
+            control.write_waiting.eq(memory.write.valid & ~memory.write.ready),
+            control.write_error.eq(memory.write_error),
+        ]
+        return m

@@ -1,0 +1,88 @@
+"""Weights of a tile, a word for all lanes each cycle, double buffered."""
+
+from amaranth import *
+from amaranth.lib import data, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from haloconv.planner.config import EngineConfig
+from haloconv.rtl.widths import index_bits
+
+__all__ = ["WeightBuffer", "weight_shape"]
+
+
+def weight_shape(config: EngineConfig) -> Shape:
+    """Shape of a stored weight: an offset from its zero point needs nine bits."""
+    return signed(9 if config.weight_zero_points else 8)
+
+
+class WeightBuffer(wiring.Component):
+    """Holds Pm x Pr weights a word, written by rows of Pr, one row for each output lane.
+
+    In row mode the loader writes one weight to all Pr columns of a row, so the lanes need no
+    multiplexer.
+
+    Timing: latency :attr:`latency`; one read and one write a cycle. A write can be read two cycles
+    later.
+
+    Resources: Pm memories of 2 * weight_words words of Pr weights.
+
+    Parameters
+    ----------
+    config : EngineConfig
+
+    Members
+    -------
+    write_rows : In(Pm)
+        Which output lanes take their row of ``write_data``.
+    write_address : In
+        Word, with the half folded in.
+    write_data : In(ArrayLayout(ArrayLayout(weight, Pr), Pm))
+    read_address : In
+    data : Out(ArrayLayout(ArrayLayout(weight, Pr), Pm))
+    """
+
+    write_rows: Signal
+    write_address: Signal
+    write_data: data.View
+    read_address: Signal
+    data: data.View
+
+    latency = 2
+    """Cycles from ``read_address`` to ``data``."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        self._config = config
+        row = data.ArrayLayout(weight_shape(config), config.split_lanes)
+        words = data.ArrayLayout(row, config.out_lanes)
+        address = index_bits(2 * config.weight_words)
+        super().__init__(
+            {
+                "write_rows": In(config.out_lanes),
+                "write_address": In(address),
+                "write_data": In(words),
+                "read_address": In(address),
+                "data": Out(words),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        config = self._config
+        bits = config.split_lanes * weight_shape(config).width
+        for lane in range(config.out_lanes):
+            m.submodules[f"row_{lane}"] = memory = Memory(
+                shape=unsigned(bits), depth=2 * config.weight_words, init=[]
+            )
+            write_port, read_port = memory.write_port(), memory.read_port()
+            # The operand register of the lane: block RAM reads late in the cycle.
+            operand = Signal(bits, reset_less=True, name=f"operand_{lane}")
+            m.d.comb += [
+                write_port.en.eq(self.write_rows[lane]),
+                write_port.addr.eq(self.write_address),
+                write_port.data.eq(self.write_data[lane]),
+                read_port.addr.eq(self.read_address),
+                Value.cast(self.data[lane]).eq(operand),
+            ]
+            m.d.sync += operand.eq(read_port.data)
+        return m

@@ -1,0 +1,180 @@
+"""Widths and structures shared by the engine's blocks."""
+
+from amaranth import *
+from amaranth.lib import data
+from amaranth.utils import bits_for
+
+from haloconv.planner.config import EngineConfig
+from haloconv.planner.descriptor import DESCRIPTOR_BYTES, FIELDS
+
+__all__ = [
+    "COORDINATE",
+    "ComputeTile",
+    "DescriptorLayout",
+    "DrainToken",
+    "FetchTile",
+    "LoadTile",
+    "Position",
+    "Segment",
+    "WriteTile",
+    "index_bits",
+    "tree_sum",
+]
+
+COORDINATE = 18
+"""Bits of a signed row or column number, pads included."""
+
+
+def index_bits(count: int) -> int:
+    """Bits of an index below ``count``, at least one (Amaranth makes range(1) zero wide)."""
+    return max(1, bits_for(count - 1))
+
+
+def tree_sum(terms: list[Value]) -> Value:
+    """Sum of ``terms`` as a balanced tree, growing one bit a level."""
+    while len(terms) > 1:
+        pairs = [a + b for a, b in zip(terms[::2], terms[1::2], strict=False)]
+        terms = pairs + ([terms[-1]] if len(terms) % 2 else [])
+    return terms[0]
+
+
+def _shape(width: int, signed_: bool) -> Shape:
+    return signed(width) if signed_ else unsigned(width)
+
+
+class DescriptorLayout(data.FlexibleLayout):
+    """The fields of a layer descriptor, by name and place (haloconv.planner.descriptor)."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            8 * DESCRIPTOR_BYTES,
+            {
+                field.name: data.Field(_shape(field.width, field.signed), field.bit)
+                for field in FIELDS
+            },
+        )
+
+
+class Position(data.StructLayout):
+    """Place of a word in the halo buffer: bank, and word address with the half folded in."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        super().__init__(
+            {
+                "bank": unsigned(index_bits(config.split_lanes)),
+                "word": unsigned(index_bits(2 * config.input_words)),
+            }
+        )
+
+
+class Segment(data.StructLayout):
+    """A run of bytes in memory."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        longest = max(
+            config.input_bytes, config.weight_bytes, 2 * config.bias_bytes, DESCRIPTOR_BYTES
+        )
+        super().__init__(
+            {"address": unsigned(config.address_bits), "length": unsigned(bits_for(longest))}
+        )
+
+
+class FetchTile(data.StructLayout):
+    """What the segment walker needs of a tile."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        address, length = unsigned(config.address_bits), Segment(config)["length"].shape
+        super().__init__(
+            {
+                "new_parameters": 1,
+                "new_weights": 1,
+                "new_input": 1,
+                "bias_address": address,
+                "scale_address": address,
+                "weight_address": address,
+                "input_address": address,
+                "tile_m": 16,
+                "weight_length": length,
+                "input_length": length,
+                "rows": 16,
+                "columns": 16,
+            }
+        )
+
+
+class LoadTile(data.StructLayout):
+    """What the tile loader needs of a tile."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        super().__init__(
+            {
+                "new_parameters": 1,
+                "new_weights": 1,
+                "new_input": 1,
+                "skip_rows": 16,
+                "rows": 16,
+                "skip_columns": 16,
+                "columns": 16,
+                "tile_m": 16,
+                "m_groups": 16,
+                "m_tail": 8,
+                "c_steps": 16,
+                "c_tail": 8,
+                "pixel_words": 16,
+                "word_tail": 8,
+            }
+        )
+
+
+class ComputeTile(data.StructLayout):
+    """What the tap walker needs of a tile."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        super().__init__(
+            {
+                "new_parameters": 1,
+                "new_weights": 1,
+                "new_input": 1,
+                "first_c": 1,
+                "last_c": 1,
+                "rows": 16,
+                "column_groups": 16,
+                "column_tail": 8,
+                "m_groups": 16,
+                "m_tail": 8,
+                "c_steps": 16,
+                "row": signed(COORDINATE),
+                "low_q": signed(COORDINATE),
+                "high_q": signed(COORDINATE),
+            }
+        )
+
+
+class WriteTile(data.StructLayout):
+    """What the output writer needs of a tile: the address of its first result."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        super().__init__({"address": unsigned(config.address_bits)})
+
+
+class DrainToken(data.StructLayout):
+    """Travels with the last operand of a group of sums and says how to drain them.
+
+    ``level`` names the loop that advances after the group: 2 output channel group, 3 column step,
+    4 row, 5 none, the tile ends.
+    """
+
+    def __init__(self, config: EngineConfig) -> None:
+        rows = 2 * config.channel_groups * config.group_steps
+        super().__init__(
+            {
+                "columns": unsigned(bits_for(config.split_lanes)),
+                "channels": unsigned(bits_for(config.out_lanes)),
+                "parameter_row": unsigned(index_bits(rows)),
+                "first_c": 1,
+                "last_c": 1,
+                "tile_first": 1,
+                "new_parameters": 1,
+                "level": 3,
+            }
+        )
