@@ -196,7 +196,7 @@ def _broadcast(name: str, values: Any, acc: Array) -> Array:
     return array
 
 
-def _doubled_high(acc: Array, q: Array, e: Array) -> Array:
+def _doubled_high(acc: Array, q: Any, e: Any) -> Array:
     """b = ((acc << left) * q + 2**30) >> 31 with left = max(e, 0)."""
     # A value beyond 2**31 before the product leaves at least 2**30 after it (or 0 where q is 0),
     # far outside int8 and no longer shifted, so that limiting it keeps the clamped result exact
@@ -205,7 +205,7 @@ def _doubled_high(acc: Array, q: Array, e: Array) -> Array:
     return (shifted * q + 2**30) >> 31
 
 
-def _round_double(acc: Array, q: Array, e: Array) -> Array:
+def _round_double(acc: Array, q: Any, e: Any) -> Array:
     b = _doubled_high(acc, q, e)
     right = np.maximum(-e, 0)
     rest = b - ((b >> right) << right)
@@ -213,21 +213,21 @@ def _round_double(acc: Array, q: Array, e: Array) -> Array:
     return np.where(right > 0, (b >> right) + (rest > half), b)
 
 
-def _round_double_up(acc: Array, q: Array, e: Array) -> Array:
+def _round_double_up(acc: Array, q: Any, e: Any) -> Array:
     b = _doubled_high(acc, q, e)
     right = np.maximum(-e, 0)
     half = np.where(right > 0, np.int64(1) << np.maximum(right - 1, 0), 0)
     return (b + half) >> right
 
 
-def _round_single(acc: Array, q: Array, e: Array) -> Array:
+def _round_single(acc: Array, q: Any, e: Any) -> Array:
     # |acc * q| < 2**62 and the half is at most 2**61, so int64 holds the sum.
     right = 31 - e
     half = np.where(right > 0, np.int64(1) << np.maximum(right - 1, 0), 0)
     return (acc * q + half) >> right
 
 
-def _round_away(acc: Array, q: Array, e: Array) -> Array:
+def _round_away(acc: Array, q: Any, e: Any) -> Array:
     return np.sign(acc) * _round_single(np.abs(acc), q, e)
 
 
