@@ -1,0 +1,247 @@
+"""Options that several commands share, and the engine they describe."""
+
+import functools
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from haloconv.planner.config import EngineConfig
+from haloconv.planner.layer import ConvLayer
+from haloconv.planner.requantization import ROUNDINGS
+
+__all__ = [
+    "BYTES",
+    "LANES",
+    "ROUNDING_LIST",
+    "ByteCount",
+    "EngineOptions",
+    "Lanes",
+    "RoundingList",
+    "engine_options",
+    "figure_option",
+    "json_option",
+    "latency_option",
+    "objective_option",
+    "seed_option",
+    "source_arguments",
+]
+
+Command = Callable[..., Any]
+
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20}
+
+
+class ByteCount(click.ParamType):
+    """A number of bytes, plain or in units of 1024: 32768, 32k, 32KiB, 1M."""
+
+    name = "bytes"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return ``value`` in bytes."""
+        if isinstance(value, int):
+            return value
+        match = re.fullmatch(r"(\d+)\s*([km]?)(?:i?b)?", str(value).strip(), re.IGNORECASE)
+        if match is None:
+            self.fail(f"{value!r} is no number of bytes; write 32768, 32k or 1M", param, ctx)
+        return int(match[1]) * _UNITS[match[2].lower()]
+
+
+class Lanes(click.ParamType):
+    """Lanes as PmxPr, output lanes by split lanes."""
+
+    name = "PmxPr"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, int]:
+        """Return (Pm, Pr)."""
+        if isinstance(value, tuple):
+            return value
+        match = re.fullmatch(r"(\d+)[xX](\d+)", str(value).strip())
+        if match is None:
+            self.fail(f"{value!r} is no pair of lane counts; write 8x8", param, ctx)
+        return int(match[1]), int(match[2])
+
+
+class RoundingList(click.ParamType):
+    """Rounding modes, separated by commas."""
+
+    name = "modes"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        """Return the names."""
+        if isinstance(value, tuple):
+            return value
+        names = tuple(name.strip() for name in str(value).split(","))
+        for name in names:
+            if name not in ROUNDINGS:
+                self.fail(f"{name!r} is no rounding mode; known are {', '.join(ROUNDINGS)}")
+        return names
+
+
+BYTES = ByteCount()
+LANES = Lanes()
+ROUNDING_LIST = RoundingList()
+
+_BUFFERS = ("input_bytes", "weight_bytes", "psum_bytes", "bias_bytes")
+
+_ENGINE: tuple[Callable[[Command], Command], ...] = (
+    click.option("--lanes", type=LANES, help="Output lanes by split lanes.  [default: 8x8]"),
+    click.option("--bus", "bus_bytes", type=int, help="Width of each memory port in bytes."),
+    click.option(
+        "--budget",
+        type=BYTES,
+        help="Bytes of on-chip storage, split over the buffers as suits the layers.",
+    ),
+    click.option("--input-bytes", type=BYTES, help="One half of the halo buffer."),
+    click.option("--weight-bytes", type=BYTES, help="One half of the weight buffer."),
+    click.option("--psum-bytes", type=BYTES, help="Accumulator bank."),
+    click.option("--bias-bytes", type=BYTES, help="Bias table of one tile."),
+    click.option("--requant-lanes", type=int, help="Results requantised a cycle."),
+    click.option(
+        "--roundings", type=ROUNDING_LIST, help=f"Modes built in: {', '.join(ROUNDINGS)}."
+    ),
+    click.option("--address-bits", type=int, help="Width of memory addresses."),
+    click.option(
+        "--config",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="JSON file of engine parameters; the options above override it.",
+    ),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """What the command line says about the engine; None where it says nothing."""
+
+    lanes: tuple[int, int] | None = None
+    bus_bytes: int | None = None
+    budget: int | None = None
+    input_bytes: int | None = None
+    weight_bytes: int | None = None
+    psum_bytes: int | None = None
+    bias_bytes: int | None = None
+    requant_lanes: int | None = None
+    roundings: tuple[str, ...] | None = None
+    address_bits: int | None = None
+    config: Path | None = None
+
+    def build(
+        self, layers: Sequence[ConvLayer] = (), *, latency: int = 16, objective: str = "cycles"
+    ) -> EngineConfig:
+        """Return the engine, sized for ``layers`` where a budget is given.
+
+        Raises
+        ------
+        click.UsageError
+            If options contradict each other.
+        ValueError
+            If the engine cannot be built so.
+        """
+        base = EngineConfig() if self.config is None else _read_config(self.config)
+        changes: dict[str, Any] = {}
+        if self.lanes is not None:
+            changes["out_lanes"], changes["split_lanes"] = self.lanes
+        for name in ("bus_bytes", *_BUFFERS, "requant_lanes", "roundings", "address_bits"):
+            if (value := getattr(self, name)) is not None:
+                changes[name] = value
+        if self.budget is None:
+            return replace(base, **changes)
+        for name in _BUFFERS:
+            if name in changes:
+                raise click.UsageError(
+                    f"--budget and --{name.replace('_', '-')} exclude each other: "
+                    "a budget sizes all buffers"
+                )
+        if not layers:
+            raise click.UsageError("--budget needs layers to size the buffers for; give a SOURCE")
+        # An option that the file or the command line sets, buffers aside, is kept as it is.
+        values = {name: getattr(base, name) for name in base.to_dict() if name not in _BUFFERS}
+        values.update(changes)
+        from haloconv.planner.search import size_engine
+
+        return size_engine(
+            list(layers), self.budget, latency=latency, objective=objective, **values
+        )
+
+
+def _read_config(path: Path) -> EngineConfig:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise click.ClickException(f"{path} is no JSON file: {error}") from None
+    if not isinstance(values, dict):
+        raise click.ClickException(f"{path} must hold an object of engine parameters")
+    try:
+        return EngineConfig.from_dict(values.get("config", values))
+    except (TypeError, ValueError) as error:
+        raise click.ClickException(f"{path}: {error}") from None
+
+
+def engine_options(command: Command) -> Command:
+    """Add the engine's options to a command and pass them as ``engine``, an EngineOptions."""
+    names = tuple(EngineOptions.__dataclass_fields__)
+
+    @functools.wraps(command)
+    def collect(**values: Any) -> Any:
+        chosen = {name: values.pop(name) for name in names}
+        return command(engine=EngineOptions(**chosen), **values)
+
+    for option in reversed(_ENGINE):
+        collect = option(collect)
+    return collect
+
+
+def source_arguments(command: Command) -> Command:
+    """Add SOURCE, ``--layer``, ``--only`` and ``--target``, which say what layers are meant."""
+    for option in (
+        click.option(
+            "--target",
+            type=click.Choice(["tflm", "litert", "xnnpack"]),
+            default="tflm",
+            show_default=True,
+            help="Whose arithmetic a model is read for.",
+        ),
+        click.option("--only", metavar="INDEX|NAME", help="One layer of SOURCE."),
+        click.option("--layer", "words", help='A layer in words, like "32x32x16 k3 s1 p1 m32".'),
+        click.argument(
+            "path",
+            metavar="[SOURCE]",
+            required=False,
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, keys sorted.")
+latency_option = click.option(
+    "--latency",
+    type=click.IntRange(min=0),
+    default=16,
+    show_default=True,
+    help="Cycles from a read request to its first data.",
+)
+objective_option = click.option(
+    "--objective",
+    type=click.Choice(["cycles", "bytes", "storage"]),
+    default="cycles",
+    show_default=True,
+    help="What the tile search minimises first.",
+)
+seed_option = click.option(
+    "--seed", type=int, default=0, show_default=True, help="Of random data and stalls."
+)
+figure_option = click.option(
+    "--figure",
+    type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
+    help="Draw into this SVG file.",
+)

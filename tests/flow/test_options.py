@@ -1,0 +1,121 @@
+"""Options become an engine, or one sentence about what is wrong."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from haloconv.flow.options import BYTES, LANES, ROUNDING_LIST, EngineOptions
+from haloconv.planner.config import EngineConfig
+from haloconv.planner.layer import ConvLayer
+
+LAYER = ConvLayer(16, 16, 8, 16, (3, 3), pads=(1, 1, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("100", 100), ("32k", 32768), ("32KiB", 32768), ("2 kb", 2048), ("1M", 1048576), (7, 7)],
+)
+def test_byte_counts(text: Any, size: int) -> None:
+    assert BYTES.convert(text, None, None) == size
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1.5k", "10G", "many"])
+def test_byte_counts_refused(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="is no number of bytes; write 32768"):
+        BYTES.convert(text, None, None)
+
+
+def test_lanes() -> None:
+    assert LANES.convert("16x4", None, None) == (16, 4)
+    with pytest.raises(click.BadParameter, match="'8' is no pair of lane counts; write 8x8"):
+        LANES.convert("8", None, None)
+
+
+def test_roundings() -> None:
+    assert ROUNDING_LIST.convert("double, fp32", None, None) == ("double", "fp32")
+    with pytest.raises(click.BadParameter, match="'nearest' is no rounding mode; known are double"):
+        ROUNDING_LIST.convert("double,nearest", None, None)
+
+
+def test_nothing_said_is_the_default_engine() -> None:
+    assert EngineOptions().build() == EngineConfig()
+
+
+def test_every_option_reaches_the_engine() -> None:
+    options = EngineOptions(
+        lanes=(4, 2),
+        bus_bytes=16,
+        input_bytes=1024,
+        weight_bytes=2048,
+        psum_bytes=512,
+        bias_bytes=64,
+        requant_lanes=2,
+        roundings=("single", "double"),
+        address_bits=40,
+    )
+    assert options.build() == EngineConfig(
+        out_lanes=4,
+        split_lanes=2,
+        bus_bytes=16,
+        input_bytes=1024,
+        weight_bytes=2048,
+        psum_bytes=512,
+        bias_bytes=64,
+        requant_lanes=2,
+        roundings=("double", "single"),
+        address_bits=40,
+    )
+
+
+def test_options_override_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "engine.json"
+    saved = EngineConfig(out_lanes=4, split_lanes=4, bus_bytes=4, roundings=("away",))
+    path.write_text(json.dumps(saved.to_dict()), encoding="utf-8")
+    assert EngineOptions(config=path).build() == saved
+    built = EngineOptions(config=path, bus_bytes=2).build()
+    assert (built.bus_bytes, built.out_lanes, built.roundings) == (2, 4, ("away",))
+
+
+def test_a_description_serves_as_the_file(tmp_path: Path) -> None:
+    """The JSON that ``haloconv verilog`` writes holds the parameters under "config"."""
+    path = tmp_path / "engine.json"
+    saved = EngineConfig(out_lanes=2, split_lanes=4)
+    path.write_text(json.dumps({"config": saved.to_dict(), "ports": []}), encoding="utf-8")
+    assert EngineOptions(config=path).build() == saved
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "is no JSON file"),
+        ("[1]", "must hold an object of engine parameters"),
+        ('{"lanes": 3}', "'lanes' is no engine parameter"),
+        ('{"out_lanes": "8"}', "out_lanes must be an integer, not '8'"),
+        ('{"bus_bytes": 3}', "bus_bytes must be a power of two, not 3"),
+    ],
+)
+def test_bad_files(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "engine.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(click.ClickException, match=message):
+        EngineOptions(config=path).build()
+
+
+def test_budget_excludes_single_buffers() -> None:
+    options = EngineOptions(budget=8192, psum_bytes=0)
+    with pytest.raises(click.UsageError, match="--budget and --psum-bytes exclude each other"):
+        options.build([LAYER])
+
+
+def test_budget_needs_layers() -> None:
+    with pytest.raises(click.UsageError, match="--budget needs layers"):
+        EngineOptions(budget=8192).build()
+
+
+def test_budget_is_kept() -> None:
+    built = EngineOptions(budget=8192, lanes=(4, 4), roundings=("fp32",)).build([LAYER])
+    assert built.budget_bytes <= 8192
+    assert (built.out_lanes, built.split_lanes, built.roundings) == (4, 4, ("fp32",))
