@@ -197,6 +197,10 @@ class _Run:
         self, operator: TfliteOperator, x: Array
     ) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int, int, int]]:
         kernel, stride = self._option(operator, "kernel"), self._option(operator, "stride")
+        if min(*kernel, *stride) < 1:
+            raise self._model.refuse(
+                operator, f"kernel and stride must be at least 1, not {kernel} and {stride}"
+            )
         if self._option(operator, "padding") == "SAME":
             return kernel, stride, same_pads((x.shape[1], x.shape[2]), kernel, stride)
         return kernel, stride, (0, 0, 0, 0)
