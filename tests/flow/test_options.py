@@ -54,7 +54,7 @@ def test_every_option_reaches_the_engine() -> None:
         bias_bytes=64,
         requant_lanes=2,
         roundings=("single", "double"),
-        address_bits=40,
+        address_bits=24,
     )
     assert options.build() == EngineConfig(
         out_lanes=4,
@@ -66,7 +66,7 @@ def test_every_option_reaches_the_engine() -> None:
         bias_bytes=64,
         requant_lanes=2,
         roundings=("double", "single"),
-        address_bits=40,
+        address_bits=24,
     )
 
 

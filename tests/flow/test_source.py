@@ -36,12 +36,12 @@ def test_words_are_read_back() -> None:
 
 def test_one_source_exactly(tmp_path: Path) -> None:
     for path, words in ((None, None), (tmp_path / "a.json", "8x8x1 k1 m1")):
-        with pytest.raises(click.UsageError, match="give a SOURCE .* or a --layer"):
+        with pytest.raises(click.UsageError, match=r"give a SOURCE .* or a --layer"):
             read_source(path, words)
 
 
 def test_unknown_kind_of_file(tmp_path: Path) -> None:
-    with pytest.raises(click.BadParameter, match="neither a .tflite model nor a .json workload"):
+    with pytest.raises(click.BadParameter, match=r"neither a \.tflite model nor a \.json workload"):
         read_source(tmp_path / "model.onnx", None)
 
 
