@@ -45,7 +45,7 @@ def engine_verilog(config: EngineConfig) -> str:
 def engine_ports(config: EngineConfig) -> list[dict[str, Any]]:
     """Return the ports of the exported module: name, direction, width."""
     from amaranth.hdl import Shape
-    from amaranth.lib.wiring import Flow, Signature
+    from amaranth.lib.wiring import Flow
 
     from haloconv.rtl.engine import Engine
 
@@ -54,7 +54,7 @@ def engine_ports(config: EngineConfig) -> list[dict[str, Any]]:
         {"direction": "input", "name": "rst", "width": 1},
     ]
 
-    def walk(signature: Signature, prefix: tuple[str, ...], flipped: bool) -> None:
+    def walk(signature: Any, prefix: tuple[str, ...], flipped: bool) -> None:
         for name, member in signature.members.items():
             outward = (member.flow == Flow.Out) != flipped
             if member.is_port:

@@ -194,9 +194,10 @@ def engine_options(command: Command) -> Command:
         chosen = {name: values.pop(name) for name in names}
         return command(engine=EngineOptions(**chosen), **values)
 
+    decorated: Command = collect
     for option in reversed(_ENGINE):
-        collect = option(collect)
-    return collect
+        decorated = option(decorated)
+    return decorated
 
 
 def source_arguments(command: Command) -> Command:
