@@ -1,6 +1,7 @@
 """Layers from words and files."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -21,17 +22,22 @@ SHARED = Path(__file__).parents[3] / "shared"
             ConvLayer(20, 9, 6, 12, (5, 3), (2, 1), (1, 2), (1, 0, 2, 3), 3),
             "20x9x6 k5x3 s2x1 d1x2 p1,0,2,3 m12 g3",
         ),
+        (
+            ConvLayer(4, 4, 2, 2, (1, 1), groups=2, in_zero_point=-7, has_bias=False),
+            "4x4x2 k1 m2 g2 z-7 nobias",
+        ),
     ],
 )
 def test_layer_words(layer: ConvLayer, words: str) -> None:
     assert layer_words(layer) == words
+    (item,) = read_source(None, words).items
+    assert replace(item.layer, name="") == layer
+    assert item.title == item.long_title == words
 
 
-def test_words_are_read_back() -> None:
-    (item,) = read_source(None, "20x9x6 k5x3 s2x1 d1x2 p1,0,2,3 m12 g3").items
-    assert layer_words(item.layer) == "20x9x6 k5x3 s2x1 d1x2 p1,0,2,3 m12 g3"
-    assert (item.layer.kernel, item.layer.pads, item.layer.groups) == ((5, 3), (1, 0, 2, 3), 3)
-    assert item.data is None
+def test_geometry_alone() -> None:
+    layer = ConvLayer(4, 4, 2, 2, (1, 1), in_zero_point=-7, has_bias=False)
+    assert layer_words(layer, geometry=True) == "4x4x2 k1 m2"
 
 
 def test_one_source_exactly(tmp_path: Path) -> None:
@@ -106,4 +112,7 @@ def test_model() -> None:
     assert [item.name for item in source.items].count("conv_2d") == 9
     assert sum(entry.endswith("ADD") for entry in source.skipped) == 3
     assert all(item.data is not None for item in source.items)
-    assert layer_words(source.items[0].layer) == "32x32x3 k3 p1 m16"
+    first = source.items[0]
+    assert layer_words(first.layer, geometry=True) == "32x32x3 k3 p1 m16"
+    assert first.title == "0 conv_2d"
+    assert first.long_title.startswith("0 conv_2d (32x32x3 k3 p1 m16")

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -149,25 +149,27 @@ def bounds_record(plan: "Plan") -> dict[str, Any]:
 
 
 def schedule_record(plan: "Plan") -> dict[str, Any]:
-    """Return the totals of a schedule, without its tiles."""
+    """Return the totals of a schedule; its tiles are counted, in all and by what governed them."""
     schedule = plan.schedule
-    fields = (
-        "compute_cycles",
-        "load_stall_cycles",
-        "drain_stall_cycles",
-        "fill_cycles",
-    )
-    record = {name: int(getattr(schedule, name)) for name in fields}
+    record = {
+        entry.name: int(getattr(schedule, entry.name))
+        for entry in fields(schedule)
+        if entry.name not in ("cycles", "tiles")
+    }
     return record | {
-        "stall_causes": _plain(stall_causes(plan)),
         "tiles": len(schedule.tiles),
+        "tiles_by_cause": {str(cause): int(tiles) for cause, tiles in schedule.causes.items()},
     }
 
 
-def stall_causes(plan: "Plan") -> dict[str, int]:
-    """Return the cycles lost by cause, the largest first."""
-    causes = {str(cause): int(cycles) for cause, cycles in plan.schedule.causes.items()}
-    return dict(sorted(causes.items(), key=lambda entry: -entry[1]))
+def main_stall(plan: "Plan") -> str:
+    """Return what the lanes waited for most: "load", "drain", "write", or "-" for nothing."""
+    schedule = plan.schedule
+    if not schedule.load_stall_cycles and not schedule.drain_stall_cycles:
+        return "-"
+    if schedule.load_stall_cycles >= schedule.drain_stall_cycles:
+        return "load"
+    return "write" if schedule.causes.get("write", 0) else "drain"
 
 
 def new_table(*columns: str, left: int = 1, title: str | None = None) -> Table:
@@ -229,24 +231,28 @@ def cycle_table(plan: "Plan") -> Table:
     rows = [
         ("predicted", plan.cycles),
         ("ideal", plan.ideal_cycles),
-        ("computing", schedule.compute_cycles),
-        ("fill and drain", schedule.fill_cycles),
+        ("lanes computing", schedule.compute_cycles),
+        ("first load", schedule.first_load_cycles),
         ("waiting for operands", schedule.load_stall_cycles),
         ("waiting for drain or writes", schedule.drain_stall_cycles),
+        ("last drain", schedule.end_cycles),
     ]
     for name, cycles in rows:
         table.add_row(name, count(cycles), percent(cycles / plan.cycles))
-    for cause, cycles in stall_causes(plan).items():
-        if cycles:
-            table.add_row(f"  stalled: {cause}", count(cycles), percent(cycles / plan.cycles))
     return table
+
+
+def causes_line(plan: "Plan") -> str:
+    """Return how many tiles each cause governed."""
+    parts = [f"{tiles} by {cause}" for cause, tiles in plan.schedule.causes.items() if tiles]
+    return f"tiles whose length is decided: {', '.join(parts)}"
 
 
 def plan_sheet(item: Item, plan: "Plan") -> RenderableType:
     """Return everything about one planned layer."""
     layer = item.layer
     head = Text(
-        f"{item.index} {item.name}: {layer_words(layer)}\n"
+        f"{item.long_title}\n"
         f"output {layer.out_height}x{layer.out_width}x{layer.out_channels}, "
         f"{count(layer.macs)} MACs\n"
         f"tile {tile_words(plan.tile)} (rows x columns x input channels -> output channels), "
@@ -262,6 +268,7 @@ def plan_sheet(item: Item, plan: "Plan") -> RenderableType:
         traffic_table(plan),
         bounds_table(plan),
         cycle_table(plan),
+        Text(causes_line(plan)),
     )
 
 
@@ -286,11 +293,11 @@ def plan_table(items: Sequence[Item], plans: Sequence["Plan"]) -> RenderableType
         schedule = plan.schedule
         stalls = schedule.load_stall_cycles + schedule.drain_stall_cycles
         table.add_row(
-            f"{item.index} {item.name}",
-            layer_words(item.layer),
+            item.title,
+            layer_words(item.layer, geometry=True),
             tile_words(plan.tile),
             f"{plan.order} {plan.mode}",
-            next((cause for cause, cycles in stall_causes(plan).items() if cycles), "-"),
+            main_stall(plan),
             count(plan.storage.double_buffered),
             count(plan.unique_bytes.total),
             count(plan.moved_bytes.total),

@@ -26,6 +26,17 @@ class Item:
     layer: ConvLayer
     data: "LayerData | None" = None
 
+    @property
+    def title(self) -> str:
+        """Index and name; the words alone where the layer came as words."""
+        return self.name if self.name == layer_words(self.layer) else f"{self.index} {self.name}"
+
+    @property
+    def long_title(self) -> str:
+        """The title, and the layer's words unless they are it."""
+        words = layer_words(self.layer)
+        return self.name if self.name == words else f"{self.title} ({words})"
+
 
 @dataclass(frozen=True, eq=False)
 class Source:
@@ -41,8 +52,11 @@ class Source:
         return [item.layer for item in self.items]
 
 
-def layer_words(layer: ConvLayer) -> str:
-    """Return a layer in the words that ``--layer`` takes, leaving out what is default."""
+def layer_words(layer: ConvLayer, *, geometry: bool = False) -> str:
+    """Return a layer in the words that ``--layer`` takes, leaving out what is default.
+
+    ``geometry`` leaves out zero point and bias too, which change no shape.
+    """
 
     def pair(letter: str, values: tuple[int, ...], default: int | None = None) -> list[str]:
         if all(value == default for value in values):
@@ -61,6 +75,11 @@ def layer_words(layer: ConvLayer) -> str:
     words.append(f"m{layer.out_channels}")
     if layer.groups > 1:
         words.append(f"g{layer.groups}")
+    if not geometry:
+        if layer.in_zero_point:
+            words.append(f"z{layer.in_zero_point}")
+        if not layer.has_bias:
+            words.append("nobias")
     return " ".join(words)
 
 
@@ -82,7 +101,7 @@ def read_source(
         from haloconv.planner.workload import parse_layer
 
         layer = parse_layer(words)
-        source = Source(layer.name or words, (Item(0, layer.name or layer_words(layer), layer),))
+        source = Source(words, (Item(0, layer_words(layer), layer),))
     else:
         assert path is not None
         source = _read_file(path, target)

@@ -125,5 +125,5 @@ def test_errors_name_the_layer(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["plan", "--layer", "8x8x4 k200 p100 m8", "--input-bytes", "64"]
     assert main(arguments) == 2
     err = capsys.readouterr().err
-    assert err.startswith("haloconv: layer 0 8x8x4 k200 p100 m8")
+    assert err.startswith("haloconv: layer 8x8x4 k200 p100 m8")
     assert err.count("\n") == 1

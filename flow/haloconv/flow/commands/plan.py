@@ -16,7 +16,7 @@ from haloconv.flow.options import (
     source_arguments,
 )
 from haloconv.flow.progress import progress
-from haloconv.flow.source import layer_words, read_source
+from haloconv.flow.source import read_source
 
 __all__ = ["plan"]
 
@@ -56,13 +56,11 @@ def plan(
         config = engine.build(source.layers, latency=latency, objective=objective)
         plans = []
         for number, item in enumerate(source.items):
-            report_step(f"planning {item.name}", number, len(source.items))
+            report_step(f"planning {item.title}", number, len(source.items))
             try:
                 plans.append(plan_layer(item.layer, config, objective=objective, latency=latency))
             except ValueError as error:
-                raise click.ClickException(
-                    f"layer {item.index} {item.name} ({layer_words(item.layer)}): {error}"
-                ) from error
+                raise click.ClickException(f"layer {item.long_title}: {error}") from error
     if figure is not None:
         from haloconv.flow.figure import plan_figure
 

@@ -72,7 +72,7 @@ def simulate(
         step("sizing the engine")
         config = engine.build(source.layers, latency=latency)
         for number, item in enumerate(source.items):
-            step(f"simulating {item.name}", number, len(source.items))
+            step(f"simulating {item.title}", number, len(source.items))
             try:
                 checks.append(
                     check_layer(
@@ -86,9 +86,7 @@ def simulate(
                     )
                 )
             except ValueError as error:
-                raise click.ClickException(
-                    f"layer {item.index} {item.name} ({layer_words(item.layer)}): {error}"
-                ) from error
+                raise click.ClickException(f"layer {item.long_title}: {error}") from error
     passed = all(check.passed for check in checks)
     if as_json:
         report.print_json(
@@ -136,8 +134,8 @@ def check_table(checks: list[Check]) -> "report.Table":
     for check in checks:
         plan, measured = check.result.plan, check.result.cycles
         table.add_row(
-            f"{check.item.index} {check.item.name}",
-            layer_words(check.item.layer),
+            check.item.title,
+            layer_words(check.item.layer, geometry=True),
             report.count(check.outputs),
             report.count(check.differences),
             report.count(plan.cycles),
