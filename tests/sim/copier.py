@@ -26,8 +26,8 @@ QUIRKS = {
 class Copier(wiring.Component):
     """Copy ``length`` bytes from the program address to ``destination``.
 
-    It asks for bursts of 1, 2, 3, 5, ... beats (the size steps with every request, clipped at the
-    end and at 4 KiB), keeps up to ``window`` beats in flight and writes each beat as it comes.
+    It asks for bursts of 1, 2, 4, 6, 9, 13 beats in turn, clipped at the end and at 4 KiB, keeps
+    up to ``window`` beats in flight and writes each beat as it comes.
     A last beat that is not full is written with a partial strobe. The counter ``cycles`` counts
     from the start to the last write accepted, ``input_bytes`` the read and ``output_bytes`` the
     written beats times the bus width, ``load_stall_cycles`` the cycles spent waiting for a beat

@@ -6,7 +6,7 @@ A change of behaviour here has to be made there too; ``tests/sim/test_backends.p
 """
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, SupportsIndex
@@ -458,7 +458,7 @@ def memory_process(
     read_data: Any = None,
     write: Any = None,
     write_error: Any = None,
-) -> Callable[[Any], Awaitable[None]]:
+) -> Callable[[Any], Coroutine[Any, Any, None]]:
     """Return a process for ``Simulator.add_process`` that serves ports from a memory model.
 
     A block with only a read or only a write side is served by leaving the other ports out.

@@ -1,13 +1,13 @@
 """Helpers for benches of blocks with stream ports: put, get, random stalls and cycle limits."""
 
 import random
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, SupportsIndex
 
 import numpy as np
-from amaranth.back import rtlil
+from amaranth.back import rtlil  # pyright: ignore[reportAttributeAccessIssue]  # no stubs
 from amaranth.hdl import ClockDomain, Module, Signal, Value, ValueCastable
 from amaranth.lib import data, wiring
 from amaranth.sim import Simulator
@@ -25,7 +25,7 @@ __all__ = [
     "simulate",
 ]
 
-Bench = Callable[[Any], Awaitable[None]]
+Bench = Callable[[Any], Coroutine[Any, Any, None]]
 
 
 class BenchTimeout(AssertionError):
@@ -69,7 +69,7 @@ def _check_stalls(stalls: float) -> float:
 
 
 def _bits(value: Any) -> Value:
-    return value.as_value() if isinstance(value, ValueCastable) else Value.cast(value)
+    return Value.cast(value.as_value() if isinstance(value, ValueCastable) else value)
 
 
 async def put_many(
@@ -210,7 +210,9 @@ async def get(ctx: Any, stream: Any, *, limit: int = 1000) -> Any:
     return (await get_many(ctx, stream, 1, limit=limit))[0]
 
 
-def _check_loops(dut: wiring.Component) -> None:
+def _check_loops(dut: Any) -> None:
+    if not isinstance(dut, wiring.Component):
+        return
     # The ports are named here because the default takes the constants of always-valid and
     # always-ready streams for ports and fails.
     ports = {}
@@ -263,10 +265,11 @@ def simulate(
     BenchTimeout
         If the testbenches have not ended after ``max_cycles``.
     """
-    if check_loops and isinstance(dut, wiring.Component):
+    if check_loops:
         _check_loops(dut)
     top = Module()
-    top.domains.sync = domain = ClockDomain("sync")
+    domain: Any = ClockDomain("sync")
+    top.domains.sync = domain
     top.submodules.dut = dut
     if reset is not None:
         top.d.comb += domain.rst.eq(reset)

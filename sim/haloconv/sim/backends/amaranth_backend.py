@@ -95,7 +95,8 @@ def simulate(dut: Any, job: Job) -> Outcome:
     memory, registers = dut.memory, dut.registers
 
     top = Module()
-    top.domains.sync = domain = ClockDomain("sync")
+    domain: Any = ClockDomain("sync")
+    top.domains.sync = domain
     top.submodules.dut = dut
 
     request, data, write = memory.read_request, memory.read_data, memory.write

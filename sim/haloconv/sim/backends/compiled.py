@@ -8,7 +8,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from amaranth.back import rtlil
+from amaranth.back import rtlil  # pyright: ignore[reportAttributeAccessIssue]  # no stubs
 
 from haloconv.sim.backends.build_cache import compiler, run_tool
 from haloconv.sim.backends.job import (
