@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
-import tflite
+import tflite  # pyright: ignore[reportMissingTypeStubs]
 
 from haloconv.planner.conventions import (
     activation_clamp,
