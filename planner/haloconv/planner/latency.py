@@ -1,0 +1,48 @@
+"""Latencies of the engine's blocks that the schedule needs; tests hold them against the RTL."""
+
+from haloconv.planner.config import EngineConfig
+
+__all__ = [
+    "chunk_bytes",
+    "lanes_latency",
+    "requantizer_latency",
+    "result_latency",
+    "results_room",
+    "scale_entry_bytes",
+]
+
+
+def scale_entry_bytes(config: EngineConfig) -> int:
+    """Bytes of a channel in the scale table: multiplier, shift and, if built, its zero point."""
+    return 6 if config.weight_zero_points else 5
+
+
+def chunk_bytes(config: EngineConfig) -> int:
+    """Most bytes that the loader takes a cycle: a halo word, a row of weights or a scale."""
+    return max(config.word_bytes, config.split_lanes, config.out_lanes, scale_entry_bytes(config))
+
+
+def lanes_latency(config: EngineConfig) -> int:
+    """Cycles from a step of the tap walker to its sum: halo buffer, operands, lanes."""
+    rotator = (config.split_lanes - 1).bit_length()
+    return (2 + rotator) + 2 + 3
+
+
+def requantizer_latency(config: EngineConfig) -> int:
+    """Cycles of a requantiser; raw results take as many."""
+    return 1
+
+
+def result_latency(config: EngineConfig) -> int:
+    """Cycles from the last step of a group of sums until its first row can be written."""
+    queue = 2
+    return lanes_latency(config) + 3 + requantizer_latency(config) + queue
+
+
+def results_room(config: EngineConfig) -> int:
+    """Result rows that fit between requantisers and writer.
+
+    Two groups of sums in row mode, and more rows than are under way in the pipeline, so that a
+    writer that keeps up never makes the lanes wait.
+    """
+    return 2 * config.split_lanes * config.group_steps + 48

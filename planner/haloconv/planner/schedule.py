@@ -1,0 +1,517 @@
+"""When each tile loads, computes and drains: the cycles that a plan promises.
+
+The walk follows the engine's blocks from event to event, in cycles since start:
+
+* segment walker: a segment a cycle, while a buffer half is free and the queue of segments asked
+  for has room;
+* beats in order, one a cycle, ``latency`` after their request, held up while the loader's string
+  of bytes is full;
+* loader: a chunk a cycle once its bytes are there, and a few cycles between operands;
+* lanes: a step a cycle; the last step of a group of sums waits for the drain of the group before,
+  and for room behind the requantisers;
+* writer: a row of results a cycle, and as many cycles as the beats that it ends.
+
+Rows of an operand and rows of outputs repeat. Once two windows of them took equally long the walk
+jumps over the rest, so its cost hardly grows with the layer.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import gcd
+
+from haloconv.planner.config import EngineConfig
+from haloconv.planner.descriptor import DESCRIPTOR_BYTES
+from haloconv.planner.latency import (
+    chunk_bytes,
+    lanes_latency,
+    result_latency,
+    results_room,
+    scale_entry_bytes,
+)
+from haloconv.planner.layer import ConvLayer
+from haloconv.planner.tile import Tile
+from haloconv.planner.timeline import SEGMENTS_AHEAD, ReadTimeline, WriteTimeline
+
+__all__ = ["CAUSES", "Schedule", "TileTiming", "schedule_layer"]
+
+CAUSES = ("compute", "load", "drain", "write")
+"""What decides when a tile's computing ends: its multiplications, the loads of its operands, the
+drain of its sums, or the write port."""
+
+QUEUE = 4
+"""Tiles that the sequencer runs ahead of the slowest block."""
+SEQUENCE = 4
+"""Cycles from tile to tile in the sequencer."""
+
+
+@dataclass(frozen=True)
+class TileTiming:
+    """Cycles of one tile since start: the first, and the one behind the last.
+
+    ``index`` is (group, h, w, m, c). ``load_*`` is its turn at the loader, ``compute_*`` at the
+    lanes; ``drain_end`` is behind its last result row. ``cause`` is one of :data:`CAUSES`.
+    """
+
+    index: tuple[int, int, int, int, int]
+    load_start: int
+    load_end: int
+    compute_start: int
+    compute_end: int
+    drain_end: int
+    load_stall: int
+    drain_stall: int
+    cause: str
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Cycles of a layer, told apart.
+
+    ``cycles`` is from start to the end of the last write: ``first_load_cycles`` before the first
+    multiplication, ``compute_cycles`` of multiplications, ``load_stall_cycles`` between tiles,
+    ``drain_stall_cycles`` for drain and writes, ``end_cycles`` behind the last multiplication.
+    """
+
+    cycles: int
+    compute_cycles: int
+    first_load_cycles: int
+    load_stall_cycles: int
+    drain_stall_cycles: int
+    end_cycles: int
+    tiles: tuple[TileTiming, ...] = field(repr=False)
+
+    @property
+    def causes(self) -> dict[str, int]:
+        """Number of tiles for each cause of :data:`CAUSES`."""
+        totals = dict.fromkeys(CAUSES, 0)
+        for tile in self.tiles:
+            totals[tile.cause] += 1
+        return totals
+
+
+@dataclass(frozen=True)
+class _Extent:
+    """One tile along one axis: outputs, and the inputs inside the tensor under them."""
+
+    outputs: int
+    first_output: int
+    first_input: int
+    inputs: int
+    skip: int
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One tile of the loop nest and what is new in it."""
+
+    index: tuple[int, int, int, int, int]
+    new_input: bool
+    new_weights: bool
+    new_parameters: bool
+
+
+def _extents(outputs: int, size: int, stride: int, window: int, pad: int, inputs: int):
+    extents: list[_Extent] = []
+    for first in range(0, outputs, size):
+        count = min(size, outputs - first)
+        begin = first * stride - pad
+        end = min(begin + (count - 1) * stride + window, inputs)
+        start = max(begin, 0)
+        extents.append(_Extent(count, first, start, max(0, end - start), max(0, -begin)))
+    return extents
+
+
+class _Walk:
+    """The tiles of one layer, from start to end."""
+
+    def __init__(
+        self,
+        layer: ConvLayer,
+        config: EngineConfig,
+        tile: Tile,
+        mode: str,
+        order: str,
+        latency: int,
+        raw: bool,
+        load_scale: bool,
+    ) -> None:
+        self.layer, self.config, self.tile = layer, config, tile
+        self.mode, self.order, self.latency = mode, order, latency
+        self.out_bytes = 4 if raw else 1
+        self.load_scale = load_scale
+        self.depthwise = mode == "depthwise"
+        self.group_count = 1 if self.depthwise else layer.groups
+        self.group_in = layer.group_in_channels
+        self.group_out = layer.out_channels if self.depthwise else layer.group_out_channels
+        self.heights = _extents(
+            layer.out_height, tile.height, layer.stride[0], layer.window[0], layer.pads[0],
+            layer.in_height,
+        )  # fmt: skip
+        self.widths = _extents(
+            layer.out_width, tile.width, layer.stride[1], layer.window[1], layer.pads[2],
+            layer.in_width,
+        )  # fmt: skip
+        self.reads = ReadTimeline(config.bus_bytes, chunk_bytes(config), latency)
+        self.writes = WriteTimeline(config.bus_bytes)
+        self.room = results_room(config)
+        self.pops: deque[int] = deque(maxlen=self.room)
+        self.loader_free = 0
+        self.lanes_end = -1
+        self.lanes_group = -1
+        self.drain = 0
+        self.weight_offsets: dict[tuple[int, int, int], int] = {}
+
+    # --- the loop nest -----------------------------------------------------------------------
+
+    def steps(self) -> Iterator[_Step]:
+        """Tiles in the order of their loops; an operand is new when its tile index changes."""
+        count_h, count_w = len(self.heights), len(self.widths)
+        count_m = -(-self.group_out // self.tile.out_channels)
+        count_c = 1 if self.depthwise else -(-self.group_in // self.tile.in_channels)
+        before: dict[str, tuple[int, ...] | None] = dict.fromkeys("iwp")
+        for g in range(self.group_count):
+            if self.order == "hwmc":
+                outer = (
+                    (h, w, m)
+                    for h in range(count_h)
+                    for w in range(count_w)
+                    for m in range(count_m)
+                )
+            else:
+                outer = (
+                    (h, w, m)
+                    for m in range(count_m)
+                    for h in range(count_h)
+                    for w in range(count_w)
+                )
+            for h, w, m in outer:
+                for c in range(count_c):
+                    now: dict[str, tuple[int, ...] | None] = {
+                        "i": (h, w, m) if self.depthwise else (g, h, w, c),
+                        "w": (g, m, c),
+                        "p": (g, m),
+                    }
+                    new = {key: now[key] != before[key] for key in now}
+                    before = now
+                    yield _Step((g, h, w, m, c), new["i"], new["w"], new["p"])
+
+    def sizes(self, step: _Step) -> tuple[int, int]:
+        """Output channels and input channels of a tile."""
+        _, _, _, m, c = step.index
+        channels_m = min(self.tile.out_channels, self.group_out - m * self.tile.out_channels)
+        if self.depthwise:
+            return channels_m, 1
+        return channels_m, min(self.tile.in_channels, self.group_in - c * self.tile.in_channels)
+
+    def channel_groups(self, channels: int) -> list[int]:
+        """Output channels of each group of Pm."""
+        lanes = self.config.out_lanes
+        return [min(lanes, channels - first) for first in range(0, channels, lanes)]
+
+    # --- loading -------------------------------------------------------------------------------
+
+    def _rows(self, count: int, window: int, one, taken: int) -> None:
+        """Do ``one(index)`` for ``count`` rows; jump once two windows took equally long."""
+        reads = self.reads
+        index, marks = 0, [reads.taken_at]
+        while index < count:
+            one(index)
+            index += 1
+            if index % window == 0:
+                marks.append(reads.taken_at)
+                left = (count - index) // window
+                if len(marks) > 3 and left > 1 and marks[-1] - marks[-2] == marks[-2] - marks[-3]:
+                    skip = left - 1
+                    reads.jump(skip * (marks[-1] - marks[-2]), skip * window * taken)
+                    index += skip * window
+                    marks = [reads.taken_at]
+
+    def _load_weights(self, step: _Step, start: int) -> int:
+        channels_m, channels_c = self.sizes(step)
+        lanes, taps, bus = self.config.split_lanes, self.layer.taps, self.config.bus_bytes
+        g, _, _, m, c = step.index
+        tile = self.tile
+        address = taps * (
+            g * self.group_out * self.group_in
+            + m * tile.out_channels * self.group_in
+            + c * tile.in_channels * channels_m
+        )
+        if self.depthwise:
+            address = taps * m * tile.out_channels
+        self.reads.ask(address, channels_m * channels_c * taps)
+        for members in self.channel_groups(channels_m):
+            chunks: list[int] = []
+            if self.mode == "channel":
+                for first in range(0, channels_c, lanes):
+                    chunks += [min(lanes, channels_c - first)] * members
+            else:
+                chunks = [members] * channels_c
+            size = members * channels_c
+            window = bus // gcd(size, bus)
+
+            def tap(_: int, chunks: list[int] = chunks) -> None:
+                for chunk in chunks:
+                    self.reads.take(chunk, start)
+
+            self._rows(taps, window, tap, size)
+        return self.reads.taken_at + 1
+
+    def _load_input(self, step: _Step, rows: _Extent, columns: _Extent, start: int) -> int:
+        layer, config = self.layer, self.config
+        g, _, _, m, c = step.index
+        channels_m, channels_c = self.sizes(step)
+        channels = channels_m if self.depthwise else channels_c
+        word = config.out_lanes if self.depthwise else config.word_bytes
+        pixel = [min(word, channels - first) for first in range(0, channels, word)]
+        pitch = layer.in_width * layer.in_channels
+        first = m * self.tile.out_channels if self.depthwise else g * self.group_in
+        if not self.depthwise:
+            first += c * self.tile.in_channels
+        base = rows.first_input * pitch + columns.first_input * layer.in_channels + first
+        whole = channels == layer.in_channels
+        bus = config.bus_bytes
+
+        def row(index: int) -> None:
+            address = base + index * pitch
+            if whole:
+                self.reads.ask(address, columns.inputs * channels)
+            for column in range(columns.inputs):
+                if not whole:
+                    self.reads.ask(address + column * layer.in_channels, channels)
+                for chunk in pixel:
+                    self.reads.take(chunk, start)
+
+        window = bus // gcd(pitch, bus)
+        segments = 1 if whole else columns.inputs
+        window *= -(-SEGMENTS_AHEAD // (segments * window))
+        self._rows(rows.inputs, window, row, columns.inputs * channels)
+        return self.reads.taken_at + 1
+
+    def _load(self, step: _Step, handed_out: int, released: dict[str, int]) -> tuple[int, int]:
+        """Load a tile's operands; return its first cycle at the loader and the last."""
+        reads, config = self.reads, self.config
+        g, h, w, m, _ = step.index
+        channels_m, _ = self.sizes(step)
+        began = max(self.loader_free, handed_out + 1)
+        now = began + 1
+        reads.walker_free = max(reads.walker_free, handed_out + 1)
+        if step.new_parameters:
+            reads.walker_free = max(reads.walker_free, released["parameters"])
+            first = g * self.group_out + m * self.tile.out_channels
+            for present, size in (
+                (self.layer.has_bias, 4),
+                (self.load_scale, scale_entry_bytes(config)),
+            ):
+                if present:
+                    reads.ask(size * first, size * channels_m)
+                    for _ in range(channels_m):
+                        reads.take(size, now)
+                    now = reads.taken_at + 1
+                else:
+                    reads.walker_free += 1
+        else:
+            reads.walker_free += 1
+        now += 1
+        if step.new_weights:
+            reads.walker_free = max(reads.walker_free, released["weights"])
+            now = self._load_weights(step, now)
+        else:
+            reads.walker_free += 1
+        now += 1
+        if step.new_input:
+            reads.walker_free = max(reads.walker_free, released["input"])
+        reads.walker_free += 1
+        rows, columns = self.heights[h], self.widths[w]
+        if step.new_input and rows.inputs and columns.inputs:
+            now += columns.skip + rows.skip + 2
+            now = self._load_input(step, rows, columns, now)
+        self.loader_free = now + 1
+        return began, now
+
+    # --- computing -----------------------------------------------------------------------------
+
+    def _row_groups(self, width: int, channels: int) -> list[tuple[int, int, int, int]]:
+        """(first column, columns, first channel, channels) of the groups of one output row."""
+        lanes = 1 if self.mode == "channel" else self.config.split_lanes
+        return [
+            (column, min(lanes, width - column), number * self.config.out_lanes, members)
+            for column in range(0, width, lanes)
+            for number, members in enumerate(self.channel_groups(channels))
+        ]
+
+    def _compute(self, step: _Step, loaded: int) -> tuple[int, int, int, str]:
+        """Run a tile through lanes, drain and writer; return start, end, drain stall and cause."""
+        layer, config = self.layer, self.config
+        g, h, w, m, c = step.index
+        channels_m, channels_c = self.sizes(step)
+        rows, columns = self.heights[h], self.widths[w]
+        if self.mode == "channel":
+            length = layer.taps * -(-channels_c // config.split_lanes)
+        else:
+            length = layer.taps * channels_c
+        last = c == (0 if self.depthwise else -(-self.group_in // self.tile.in_channels) - 1)
+        q, out = config.results_per_cycle, self.out_bytes
+        accept = max(self.lanes_end + 1, loaded + 1)
+        start = accept + 2
+        end = start - 1
+        pixel = layer.out_channels * out
+        base = (g * self.group_out + m * self.tile.out_channels) * out
+        base += (rows.first_output * layer.out_width + columns.first_output) * pixel
+        pitch = layer.out_width * pixel
+        groups = self._row_groups(columns.outputs, channels_m)
+        latency = result_latency(config)
+        writes, pops, room = self.writes, self.pops, self.room
+        stalls = {"drain": 0, "write": 0}
+        last_group = self.lanes_group
+        drain = self.drain
+
+        window = config.bus_bytes // gcd(pitch, config.bus_bytes)
+        # Lanes and writer, both at the same pace over three windows, keep it.
+        marks: list[tuple[int, int]] = []
+        index = 0
+        while index < rows.outputs:
+            for first, count, channel, members in groups:
+                free = end + length
+                issue = max(free, last_group + drain)
+                stalls["drain"] += issue - free
+                steps = -(-members // q)
+                drain = count * steps
+                if last:
+                    # Room for all rows of the group, each freed by one row written.
+                    needed = len(pops) + drain - room
+                    if needed > 0:
+                        freed = pops[needed - 1] + 1
+                        stalls["write"] += max(0, freed - issue)
+                        issue = max(issue, freed)
+                    row = issue + latency
+                    address = base + index * pitch + first * pixel + channel * out
+                    for column in range(count):
+                        for begin in range(0, members, q):
+                            size = min(q, members - begin) * out
+                            at = address + column * pixel + begin * out
+                            pops.append(writes.row(row, at, size))
+                            row += 1
+                end = last_group = issue
+            index += 1
+            if index % window == 0:
+                marks.append((end, writes.popped_at if last else end))
+                skip = (rows.outputs - index) // window - 1
+                paces = {b - a for x, y in pairwise(marks[-4:]) for a, b in zip(x, y, strict=True)}
+                if skip > 0 and len(marks) > 3 and len(paces) == 1:
+                    cycles = skip * paces.pop()
+                    extra = cycles - skip * window * len(groups) * length
+                    stalls["write" if stalls["write"] else "drain"] += extra
+                    end += cycles
+                    last_group += cycles
+                    if last:
+                        writes.jump(cycles, skip * window * pitch // config.bus_bytes)
+                        moved = [t + cycles for t in pops]
+                        pops.clear()
+                        pops.extend(moved)
+                    index += skip * window
+                    marks = []
+        waited = start - self.lanes_end - 1
+        self.lanes_end, self.lanes_group, self.drain = end, last_group, drain
+        stall = stalls["drain"] + stalls["write"]
+        cause = "compute"
+        if max(waited - 2, stall) > 0:
+            cause = "load" if waited - 2 >= stall else max(stalls, key=lambda key: stalls[key])
+        return start, end, stall, cause
+
+    # --- all of it -----------------------------------------------------------------------------
+
+    def run(self) -> Schedule:
+        """Walk all tiles."""
+        bus = self.config.bus_bytes
+        # Start, request and its way through the splitter; beats; then check and sequencer.
+        handed_out = 3 + self.latency + -(-DESCRIPTOR_BYTES // bus) + 2 + 4
+        held: dict[str, list[int]] = {"parameters": [], "weights": [], "input": []}
+        accepts: deque[int] = deque(maxlen=QUEUE)
+        written: deque[int] = deque(maxlen=QUEUE)
+        timings: list[TileTiming] = []
+        first = True
+        for step in self.steps():
+            if not first:
+                handed_out += SEQUENCE
+            if len(accepts) == QUEUE:
+                handed_out = max(handed_out, accepts[0] + 1)
+            if len(written) == QUEUE:
+                handed_out = max(handed_out, written[0] + 1)
+            # Two halves: a load may start once the tile that brought the one before has started.
+            released = {
+                kind: times[-1] if len(times) > 1 else 0 for kind, times in held.items()
+            }
+            load_start, loaded = self._load(step, handed_out, released)
+            before = self.lanes_end
+            final = step.index[4] == 0 if self.depthwise else self._is_last(step)
+            if final:
+                # The writer takes the tile's address once the tile before is written.
+                written.append(self.writes.next_tile(handed_out + 1))
+            start, end, stall, cause = self._compute(step, loaded)
+            accept = start - 2
+            accepts.append(accept)
+            length = self._group_length(step)
+            for kind, new in (("input", step.new_input), ("weights", step.new_weights)):
+                if new:
+                    held[kind].append(accept + 1)
+            if step.new_parameters:
+                held["parameters"].append(start - 1 + length + lanes_latency(self.config) + 1)
+            drained = self.writes.popped_at + 1 if final else end + lanes_latency(self.config) + 1
+            timings.append(
+                TileTiming(
+                    step.index, load_start, loaded + 1, start, end + 1, drained,
+                    start - before - 1, stall, cause,
+                )
+            )  # fmt: skip
+            first = False
+        cycles = self.writes.idle_at + 2
+        compute = sum(t.compute_end - t.compute_start - t.drain_stall for t in timings)
+        first_load = timings[0].compute_start
+        return Schedule(
+            cycles=cycles,
+            compute_cycles=compute,
+            first_load_cycles=first_load,
+            load_stall_cycles=sum(t.load_stall for t in timings[1:]),
+            drain_stall_cycles=sum(t.drain_stall for t in timings),
+            end_cycles=cycles - timings[-1].compute_end,
+            tiles=tuple(timings),
+        )
+
+    def _is_last(self, step: _Step) -> bool:
+        return step.index[4] == -(-self.group_in // self.tile.in_channels) - 1
+
+    def _group_length(self, step: _Step) -> int:
+        _, channels_c = self.sizes(step)
+        if self.mode == "channel":
+            return self.layer.taps * -(-channels_c // self.config.split_lanes)
+        return self.layer.taps * channels_c
+
+
+def schedule_layer(
+    layer: ConvLayer,
+    config: EngineConfig,
+    tile: Tile,
+    mode: str,
+    order: str,
+    *,
+    latency: int = 16,
+    raw: bool = False,
+    load_scale: bool | None = None,
+) -> Schedule:
+    """Walk the tiles of a layer and return the cycles of each.
+
+    Parameters
+    ----------
+    layer, config, tile, mode, order
+        A plan's choice; the tile must fit.
+    latency : int
+        Cycles from an accepted read request to its first beat.
+    raw : bool
+        int32 sums instead of int8 results.
+    load_scale : bool or None
+        Whether the scale table is fetched; None: for int8 results alone.
+    """
+    scale = not raw if load_scale is None else load_scale
+    return _Walk(layer, config, tile, mode, order, latency, raw, scale).run()

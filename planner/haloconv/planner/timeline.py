@@ -1,0 +1,169 @@
+"""Event by event timing of the engine's read side and of its writer.
+
+Each event is the latest of the events it waits for (a max-plus recurrence). The schedule drives
+these two timelines through the tiles of a layer.
+"""
+
+from collections import deque
+
+__all__ = ["ReadTimeline", "WriteTimeline"]
+
+SEGMENTS_AHEAD = 64
+"""Segments that the engine asks for before their bytes have come."""
+BURST_BEATS = 256
+BURST_BYTES = 4096
+
+
+class ReadTimeline:
+    """Requests, beats, and the loader's string of bytes.
+
+    Parameters
+    ----------
+    bus_bytes : int
+        Bytes of a beat.
+    chunk : int
+        Most bytes that the loader takes a cycle; the string holds a beat more.
+    latency : int
+        Cycles from an accepted request to its first beat.
+    """
+
+    def __init__(self, bus_bytes: int, chunk: int, latency: int) -> None:
+        self._bus, self._chunk, self._latency = bus_bytes, chunk, latency
+        self.walker_free = 0
+        """First cycle in which the segment walker can ask again."""
+        self._splitter_free = 0
+        self._popped: deque[int] = deque(maxlen=SEGMENTS_AHEAD)
+        self._accepted = self._appended = -1
+        self._joined = self._taken = 0
+        self._history: deque[tuple[int, int]] = deque()
+        self._consumed = (0, -1)
+        self._left = self._offset = 0
+        self._due = 0
+        self.taken_at = -1
+        """Cycle of the last chunk taken."""
+
+    def ask(self, address: int, length: int) -> None:
+        """Ask for a segment; its bytes can then be taken."""
+        start = max(self.walker_free, self._splitter_free)
+        if len(self._popped) == SEGMENTS_AHEAD:
+            start = max(start, self._popped[0] + 1)
+        first, end = address // self._bus, (address + length - 1) // self._bus + 1
+        page = BURST_BYTES // self._bus
+        bursts = 0
+        while first < end:
+            first += min(end - first, BURST_BEATS, page - first % page)
+            bursts += 1
+        self.walker_free = start + 1
+        self._splitter_free = start + bursts
+        self._due = start + 2 + self._latency
+        self._left, self._offset = length, address % self._bus
+
+    def take(self, size: int, earliest: int) -> int:
+        """Take a chunk no earlier than ``earliest``; return the cycle in which it is taken."""
+        self._taken += size
+        while self._joined < self._taken:
+            self._beat()
+        when = max(self.taken_at + 1, earliest, self._appended + 1)
+        self.taken_at = when
+        self._history.append((self._taken, when))
+        return when
+
+    def _beat(self) -> None:
+        """One more beat: accepted once due, appended once the string has room."""
+        accepted = max(self._accepted + 1, self._due, self._appended)
+        room = self._joined - self._chunk
+        while self._consumed[0] < room:
+            self._consumed = self._history.popleft()
+        appended = max(accepted, self._appended)
+        if room > 0:
+            appended = max(appended, self._consumed[1])
+        count = min(self._left, self._bus - self._offset)
+        self._offset = 0
+        self._left -= count
+        self._joined += count
+        self._accepted, self._appended = accepted, appended + 1
+        if not self._left:
+            self._popped.append(accepted)
+
+    def jump(self, cycles: int, taken: int) -> None:
+        """Move all events ``cycles`` later, with ``taken`` more bytes passed on the way.
+
+        Inside a segment the bytes are of that segment.
+        """
+        self.walker_free += cycles
+        self._splitter_free += cycles
+        self._popped = deque((t + cycles for t in self._popped), maxlen=SEGMENTS_AHEAD)
+        self._accepted += cycles
+        self._appended += cycles
+        self._joined += taken
+        self._taken += taken
+        self._history = deque((count + taken, t + cycles) for count, t in self._history)
+        self._consumed = (self._consumed[0] + taken, self._consumed[1] + cycles)
+        self._due += cycles
+        self.taken_at += cycles
+        if self._left:
+            self._left -= taken
+
+
+class WriteTimeline:
+    """Result rows become beats.
+
+    Parameters
+    ----------
+    bus_bytes : int
+        Bytes of a beat.
+    """
+
+    def __init__(self, bus_bytes: int) -> None:
+        self._bus = bus_bytes
+        self.free = 0
+        """First cycle in which the writer can take a piece."""
+        self._held: int | None = None
+        self._cost = 1
+        self.popped_at = 0
+        """Cycle in which the last row was taken."""
+
+    def row(self, available: int, address: int, size: int) -> int:
+        """Take ``size`` bytes of results for ``address``; return the cycle of the last piece."""
+        bus = self._bus
+        when = max(available, self.free)
+        done = 0
+        while True:
+            count = min(size - done, bus)
+            beat, offset = divmod(address + done, bus)
+            end = offset + count
+            cost = 1
+            if self._held is not None and self._held != beat:
+                if end > bus:
+                    cost, self._held = 2, beat + 1
+                else:
+                    self._held = beat
+            elif end >= bus:
+                self._held = beat + 1 if end > bus else None
+            else:
+                self._held = beat
+            done += count
+            self._cost = cost
+            self.free = when + cost
+            if done == size:
+                self.popped_at = when
+                return when
+            when = self.free
+
+    def next_tile(self, visible: int) -> int:
+        """Take the address of the next tile; return the cycle in which it leaves its queue."""
+        taken = max(self.free, self.popped_at + 1, visible)
+        self.free = max(self.free, taken + 1)
+        return taken
+
+    @property
+    def idle_at(self) -> int:
+        """Cycle in which everything has been written."""
+        return self.popped_at + self._cost + (2 if self._held is None else 3)
+
+    def jump(self, cycles: int, beats: int) -> None:
+        """Move all events ``cycles`` later, ``beats`` further in memory."""
+        self.free += cycles
+        self.popped_at += cycles
+        if self._held is not None:
+            self._held += beats
