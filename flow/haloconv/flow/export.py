@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """The engine as Verilog, and what software has to know about it as JSON."""
 
 import ast
@@ -54,21 +55,14 @@ def engine_ports(config: EngineConfig) -> list[dict[str, Any]]:
         {"direction": "input", "name": "rst", "width": 1},
     ]
 
-    def walk(signature: Any, prefix: tuple[str, ...], flipped: bool) -> None:
-        for name, member in signature.members.items():
-            outward = (member.flow == Flow.Out) != flipped
-            if member.is_port:
-                width = Shape.cast(member.shape).width
-                # Verilog has no port without bits.
-                if width:
-                    direction = "output" if outward else "input"
-                    full = "__".join((*prefix, name))
-                    ports.append({"direction": direction, "name": full, "width": width})
-            else:
-                # A nested signature is written from its source's side, and turned if it comes in.
-                walk(member.signature, (*prefix, name), flipped != (member.flow == Flow.In))
-
-    walk(Engine(config).signature, (), False)
+    engine = Engine(config)
+    for path, member, _ in engine.signature.flatten(engine):
+        width = Shape.cast(member.shape).width
+        # Verilog has no port without bits.
+        if width:
+            direction = "output" if member.flow == Flow.Out else "input"
+            name = "__".join(map(str, path))
+            ports.append({"direction": direction, "name": name, "width": width})
     return ports
 
 
