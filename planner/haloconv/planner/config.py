@@ -7,7 +7,10 @@ from dataclasses import asdict, dataclass, fields
 from haloconv.planner.requantization import ROUNDINGS
 from haloconv.planner.validate import check_int
 
-__all__ = ["EngineConfig"]
+__all__ = ["UNITS", "EngineConfig"]
+
+UNITS = ("elementwise", "max_pool")
+"""Optional units: sums of table look-ups (ADD, SUB, requantise), and maximum pooling."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +44,9 @@ class EngineConfig:
         "double", a simulation the mode that its layer asks for.
     weight_zero_points : bool
         Build the subtraction of weight zero points (ONNX layers; int8 TFLite needs none).
+    units : tuple of str or None
+        Optional units that are built in, of :data:`UNITS`. None leaves it open: hardware gets none,
+        a simulated network those that its model needs.
     address_bits : int
         Width of memory addresses, 16..32; bus adapters place the engine in wider maps.
 
@@ -60,6 +66,7 @@ class EngineConfig:
     requant_lanes: int | None = None
     roundings: tuple[str, ...] | None = None
     weight_zero_points: bool = True
+    units: tuple[str, ...] | None = None
     address_bits: int = 32
 
     def __post_init__(self) -> None:
@@ -80,15 +87,16 @@ class EngineConfig:
         put("weight_bytes", check_int("weight_bytes", self.weight_bytes, lanes, 1 << 24))
         put("psum_bytes", check_int("psum_bytes", self.psum_bytes, 0, 1 << 24))
         put("bias_bytes", check_int("bias_bytes", self.bias_bytes, 4 * self.out_lanes, 1 << 18))
-        if self.roundings is not None:
-            if isinstance(self.roundings, str) or not isinstance(self.roundings, tuple | list):
-                raise TypeError(f"roundings must be a tuple of names, not {self.roundings!r}")
-            for name in self.roundings:
-                if name not in ROUNDINGS:
-                    raise ValueError(
-                        f"roundings must be of {', '.join(ROUNDINGS)}, not {name!r}"
-                    )
-            put("roundings", tuple(name for name in ROUNDINGS if name in self.roundings))
+        for field, known in (("roundings", ROUNDINGS), ("units", UNITS)):
+            names = getattr(self, field)
+            if names is None:
+                continue
+            if isinstance(names, str) or not isinstance(names, tuple | list):
+                raise TypeError(f"{field} must be a tuple of names, not {names!r}")
+            for name in names:
+                if name not in known:
+                    raise ValueError(f"{field} must be of {', '.join(known)}, not {name!r}")
+            put(field, tuple(name for name in known if name in names))
         put("weight_zero_points", bool(self.weight_zero_points))
         put("address_bits", check_int("address_bits", self.address_bits, 16, 32))
 
@@ -101,6 +109,11 @@ class EngineConfig:
     def built_roundings(self) -> tuple[str, ...]:
         """The rounding modes in the hardware; "double" where ``roundings`` was left open."""
         return ("double",) if self.roundings is None else self.roundings
+
+    @property
+    def built_units(self) -> tuple[str, ...]:
+        """The optional units in the hardware; none where ``units`` was left open."""
+        return () if self.units is None else self.units
 
     @property
     def results_per_cycle(self) -> int:
@@ -163,8 +176,9 @@ class EngineConfig:
     def to_dict(self) -> dict[str, object]:
         """Return the parameters as plain JSON types."""
         values = asdict(self)
-        if self.roundings is not None:
-            values["roundings"] = list(self.roundings)
+        for name in ("roundings", "units"):
+            if values[name] is not None:
+                values[name] = list(values[name])
         return values
 
     @classmethod
@@ -181,8 +195,9 @@ class EngineConfig:
             if name not in known:
                 raise ValueError(f"{name!r} is no engine parameter; known are {sorted(known)}")
         arguments = dict(values)
-        if isinstance(arguments.get("roundings"), list):
-            arguments["roundings"] = tuple(arguments["roundings"])  # type: ignore[arg-type]
+        for name in ("roundings", "units"):
+            if isinstance(arguments.get(name), list):
+                arguments[name] = tuple(arguments[name])  # type: ignore[arg-type]
         return cls(**arguments)  # type: ignore[arg-type]
 
     @property

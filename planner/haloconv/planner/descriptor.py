@@ -7,8 +7,10 @@ adds and compares. Fields with ``_last`` hold the value of the last tile along t
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["DESCRIPTOR_BYTES", "FIELDS", "MARK", "Field", "decode", "encode"]
+__all__ = ["DESCRIPTOR_BYTES", "ELEMENTWISE", "FIELDS", "MARK", "Field", "decode", "encode"]
 
+ELEMENTWISE = 3
+"""Code of the mode in which nothing is convolved: results are sums of table look-ups."""
 MARK = 0x4C43
 """First half word of every descriptor."""
 
@@ -60,7 +62,9 @@ _SPEC: tuple[tuple[str, int, str], ...] = (
     ("load_scale", _FLAG, "1: the scale table is fetched"),
     ("row_segments", _FLAG, "1: a tile row is one run of bytes, 0: every pixel is a run"),
     ("order", _FLAG, "0: tiles in order hwmc, 1: mhwc"),
-    ("mode", 2, "0: channel, 1: row, 2: depthwise"),
+    ("mode", 2, "0: channel, 1: row, 2: depthwise, 3: elementwise"),
+    ("binary", _FLAG, "elementwise: 1 if there is a second operand, at weight_address"),
+    ("maximum", _FLAG, "1: the lanes keep the largest product instead of the sum"),
     ("rounding", 3, "code of the rounding mode"),
     ("in_zero_point", -8, "Zx"),
     ("out_zero_point", -8, "Zy"),
@@ -166,6 +170,7 @@ _SPEC: tuple[tuple[str, int, str], ...] = (
         )
         for part, width in (("word", -24), ("bank", 6))
     ),
+    ("elements", _FULL, "elementwise: number of elements"),
     ("input_words", _STEP, "halo buffer words of a tile in each bank"),
     ("weight_words", _STEP, "weight buffer words of a tile"),
     ("psum_words", _STEP, "accumulator bank words of a tile"),

@@ -130,6 +130,7 @@ def describe_layer(
     *,
     load_scale: bool,
     last: bool,
+    maximum: bool = False,
 ) -> bytes:
     """Return the descriptor of one layer.
 
@@ -145,6 +146,8 @@ def describe_layer(
         must be known).
     last : bool
         The program ends after this layer.
+    maximum : bool
+        Keep the largest product instead of the sum (maximum pooling).
 
     Raises
     ------
@@ -209,6 +212,9 @@ def describe_layer(
         "row_segments": int(row_segments),
         "order": ORDERS.index(order),
         "mode": MODES.index(mode),
+        "binary": 0,
+        "maximum": int(maximum),
+        "elements": 0,
         "rounding": 0 if requantization is None else ROUNDINGS.index(requantization.rounding),
         "in_zero_point": layer.in_zero_point,
         "out_zero_point": 0 if requantization is None else requantization.zero_point,

@@ -18,7 +18,8 @@ class Register(IntEnum):
     LANES = 2
     """[7:0] Pm, [15:8] Pr, [23:16] bus bytes, [31:24] Q."""
     OPTIONS = 3
-    """[4:0] rounding modes built in, by code; [8] weight zero points; [31:16] address bits."""
+    """[4:0] rounding modes built in, by code; [8] weight zero points; [9] elementwise unit; [10]
+    maximum pooling; [31:16] address bits."""
     INPUT_WORDS = 4
     WEIGHT_WORDS = 5
     PSUM_WORDS = 6

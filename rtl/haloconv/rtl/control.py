@@ -4,11 +4,10 @@ from amaranth import *
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from haloconv.planner.config import EngineConfig
-from haloconv.planner.descriptor import DESCRIPTOR_BYTES, MARK
+from haloconv.planner.config import UNITS, EngineConfig
+from haloconv.planner.descriptor import DESCRIPTOR_BYTES, ELEMENTWISE, MARK
 from haloconv.planner.registers import COUNTERS, IDENTITY, REVISION, ErrorCode, Register
 from haloconv.planner.requantization import ROUNDINGS
-from haloconv.planner.tile import MODES
 from haloconv.rtl.ports import RegisterSignature
 from haloconv.rtl.tile_loader import LoadedBytes
 from haloconv.rtl.widths import DescriptorLayout
@@ -221,7 +220,8 @@ class Control(wiring.Component):
     def _check(self, m: Module) -> tuple[Signal, Signal]:
         """Descriptors that ask for what is not built, and tiles that do not fit."""
         config, d = self._config, self.descriptor
-        unsuited, oversized, empty = Signal(), Signal(), Signal()
+        unsuited, oversized = Signal(), Signal()
+        empty, no_elements = Signal(), Signal()
         rounding_built = Signal()
         for name in config.built_roundings:
             with m.If(d.rounding == ROUNDINGS.index(name)):
@@ -238,6 +238,7 @@ class Control(wiring.Component):
         m.d.sync += [
             # A loop of no trips would never end.
             empty.eq(Cat(count == 0 for count in counts).any()),
+            no_elements.eq((d.elements == 0) | ("elementwise" not in config.built_units)),
             oversized.eq(
                 (d.input_words > config.input_words)
                 | (d.weight_words > config.weight_words)
@@ -254,7 +255,10 @@ class Control(wiring.Component):
             ),
         ]
         m.d.comb += unsuited.eq(
-            (d.mark != MARK) | (d.mode >= len(MODES)) | (~d.raw & ~rounding_built) | empty
+            (d.mark != MARK)
+            | (~d.raw & ~rounding_built)
+            | Mux(d.mode == ELEMENTWISE, no_elements, empty)
+            | (d.maximum & ("max_pool" not in config.built_units))
         )
         return unsuited, oversized
 
@@ -295,6 +299,7 @@ class Control(wiring.Component):
         config = self._config
         options = sum(1 << ROUNDINGS.index(name) for name in config.built_roundings)
         options |= config.weight_zero_points << 8 | config.address_bits << 16
+        options |= sum(1 << (9 + UNITS.index(name)) for name in config.built_units)
         lanes = config.out_lanes | config.split_lanes << 8 | config.bus_bytes << 16
         return {
             Register.IDENTITY: C(IDENTITY, 32),

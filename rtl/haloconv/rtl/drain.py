@@ -11,7 +11,7 @@ from haloconv.rtl.parameter_table import ParameterTable, ParameterWrite
 from haloconv.rtl.requantizer import Requantizer
 from haloconv.rtl.widths import DescriptorLayout, DrainToken, index_bits
 
-__all__ = ["Drain", "ResultRow"]
+__all__ = ["Drain", "OtherRow", "ResultRow"]
 
 
 class ResultRow(data.StructLayout):
@@ -25,6 +25,23 @@ class ResultRow(data.StructLayout):
         q = config.results_per_cycle
         super().__init__(
             {"bytes": data.ArrayLayout(8, 4 * q), "count": bits_for(q), "level": 3}
+        )
+
+
+class OtherRow(data.StructLayout):
+    """Sums of an elementwise row with their scale, as they enter the requantisers."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        q = config.results_per_cycle
+        super().__init__(
+            {
+                "valid": 1,
+                "sums": data.ArrayLayout(signed(32), q),
+                "count": bits_for(q),
+                "last": 1,
+                "multiplier": 32,
+                "shift": signed(6),
+            }
         )
 
 
@@ -54,6 +71,9 @@ class Drain(wiring.Component):
     valid : Out(1), row : Out(ResultRow)
     busy : Out(1)
         Rows are on their way.
+    other : In(OtherRow)
+        With the unit "elementwise": sums that the lanes did not make. They and the lanes' sums
+        never come in the same layer.
     """
 
     descriptor: data.View
@@ -65,6 +85,7 @@ class Drain(wiring.Component):
     valid: Signal
     row: data.View
     busy: Signal
+    other: data.View
 
     def __init__(self, config: EngineConfig) -> None:
         self._config = config
@@ -83,6 +104,7 @@ class Drain(wiring.Component):
                 "valid": Out(1),
                 "row": Out(ResultRow(config)),
                 "busy": Out(1),
+                **({"other": In(OtherRow(config))} if "elementwise" in config.built_units else {}),
             }
         )
 
@@ -100,6 +122,7 @@ class Drain(wiring.Component):
             config.split_lanes,
         )
         steps = config.group_steps
+        elementwise = "elementwise" in config.built_units
 
         # The shadow register and the place in it.
         shadow = [
@@ -211,6 +234,15 @@ class Drain(wiring.Component):
                 unit.i_sum.eq(total),
                 unit.i_multiplier.eq(multiplier),
                 unit.i_shift.eq(shift),
+            ]
+            if elementwise:
+                with m.If(self.other.valid):
+                    m.d.comb += [
+                        unit.i_sum.eq(self.other.sums[k]),
+                        unit.i_multiplier.eq(self.other.multiplier),
+                        unit.i_shift.eq(self.other.shift),
+                    ]
+            m.d.comb += [
                 unit.rounding.eq(d.rounding),
                 unit.raw.eq(d.raw),
                 unit.zero_point.eq(d.out_zero_point),
@@ -233,10 +265,14 @@ class Drain(wiring.Component):
         valid = valid_2 & last_2
         count, level = Signal.like(count_1, reset_less=True), Signal.like(level_1, reset_less=True)
         m.d.sync += [count.eq(count_1), level.eq(level_1)]
+        if elementwise:
+            valid = valid | self.other.valid
+            count = Mux(self.other.valid, self.other.count, count)
+            level = Mux(self.other.valid, Mux(self.other.last, 5, 0), level)
         for stage in range(self._requantizers[0].latency):
             next_valid = Signal(name=f"valid_r{stage}")
-            next_count = Signal.like(count, reset_less=True, name=f"count_r{stage}")
-            next_level = Signal.like(level, reset_less=True, name=f"level_r{stage}")
+            next_count = Signal.like(count_1, reset_less=True, name=f"count_r{stage}")
+            next_level = Signal.like(level_1, reset_less=True, name=f"level_r{stage}")
             m.d.sync += [next_valid.eq(valid), next_count.eq(count), next_level.eq(level)]
             valid, count, level = next_valid, next_count, next_level
         raw_bytes = Cat(*requantized)

@@ -5,11 +5,13 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from haloconv.planner.config import EngineConfig
+from haloconv.planner.descriptor import ELEMENTWISE
 from haloconv.planner.tile import MODES
 from haloconv.rtl.burst_splitter import BurstSplitter
 from haloconv.rtl.byte_gearbox import ByteGearbox
 from haloconv.rtl.control import Control, Events
 from haloconv.rtl.drain import Drain, ResultRow
+from haloconv.rtl.elementwise import ElementwiseUnit
 from haloconv.rtl.halo_buffer import HaloBuffer
 from haloconv.rtl.mac_lanes import MacLanes
 from haloconv.rtl.operand_select import OperandSelect
@@ -97,20 +99,29 @@ class Datapath(wiring.Component):
         m.submodules.writer = writer = OutputWriter(config)
         for block in (sequencer, segments, loader, walker, drain, writer):
             m.d.comb += block.descriptor.eq(d)
-        m.d.comb += sequencer.start.eq(self.start)
+        unit = None
+        if "elementwise" in config.built_units:
+            m.submodules.elementwise = unit = ElementwiseUnit(config, room=rows_held(config))
+            m.d.comb += unit.descriptor.eq(d)
+        elementwise = C(0, 1) if unit is None else d.mode == ELEMENTWISE
+        m.d.comb += sequencer.start.eq(self.start & ~elementwise)
 
         # Load: segments go to memory and, in the same order, to the gearbox.
+        wanted = stream.Signature(Segment(config)).create(path=("wanted",))
         m.submodules.asked = asked = StreamFifo(Segment(config), depth=SEGMENTS_AHEAD)
         wiring.connect(m, sequencer.o_fetch, segments.i)
         wiring.connect(m, sequencer.o_load, loader.i)
         wiring.connect(m, asked.o, gearbox.i_segment)
         wiring.connect(m, wiring.flipped(self.i), gearbox.i)
         m.d.comb += [
-            self.o_segment.payload.eq(segments.o.payload),
-            asked.i.payload.eq(segments.o.payload),
-            self.o_segment.valid.eq(segments.o.valid & asked.i.ready),
-            asked.i.valid.eq(segments.o.valid & self.o_segment.ready),
-            segments.o.ready.eq(asked.i.ready & self.o_segment.ready),
+            self.o_segment.payload.eq(wanted.payload),
+            asked.i.payload.eq(wanted.payload),
+            self.o_segment.valid.eq(wanted.valid & asked.i.ready),
+            asked.i.valid.eq(wanted.valid & self.o_segment.ready),
+            wanted.ready.eq(asked.i.ready & self.o_segment.ready),
+            wanted.payload.eq(segments.o.payload),
+            wanted.valid.eq(segments.o.valid),
+            segments.o.ready.eq(wanted.ready),
             loader.data.eq(gearbox.data),
             loader.level.eq(gearbox.level),
             gearbox.consume.eq(loader.consume),
@@ -127,7 +138,11 @@ class Datapath(wiring.Component):
             ResultRow(config), depth=rows_held(config), block_ram=True
         )
         wiring.connect(m, rows.o, writer.i)
-        wiring.connect(m, sequencer.o_write, writer.i_tile)
+        m.d.comb += [
+            writer.i_tile.payload.eq(sequencer.o_write.payload),
+            writer.i_tile.valid.eq(sequencer.o_write.valid),
+            sequencer.o_write.ready.eq(writer.i_tile.ready),
+        ]
         wiring.connect(m, writer.o, wiring.flipped(self.o))
         finished = Signal()
         m.d.comb += [
@@ -143,7 +158,54 @@ class Datapath(wiring.Component):
             self.events.taken.eq(loader.taken),
             self.events.written.eq(writer.written),
         ]
+        if unit is not None:
+            with m.If(elementwise):
+                self._elementwise(m, unit, wanted, gearbox, drain, writer, finished)
         return m
+
+    def _elementwise(
+        self,
+        m: Module,
+        unit: ElementwiseUnit,
+        wanted: stream.Interface,
+        gearbox: ByteGearbox,
+        drain: Drain,
+        writer: OutputWriter,
+        finished: Signal,
+    ) -> None:
+        """In elementwise layers the unit takes the places of sequencer, loader and lanes."""
+        pending = Signal()
+        with m.If(self.start):
+            m.d.sync += pending.eq(1)
+        with m.Elif(writer.i_tile.ready):
+            m.d.sync += pending.eq(0)
+        taken = self.events.taken
+        m.d.comb += [
+            unit.start.eq(self.start),
+            wanted.payload.eq(unit.o.payload),
+            wanted.valid.eq(unit.o.valid),
+            unit.o.ready.eq(wanted.ready),
+            unit.data.eq(gearbox.data),
+            unit.level.eq(gearbox.level),
+            gearbox.consume.eq(unit.consume),
+            unit.returned.eq(writer.i.valid & writer.i.ready),
+            drain.other.valid.eq(unit.valid),
+            drain.other.sums.eq(unit.sums),
+            drain.other.count.eq(unit.count),
+            drain.other.last.eq(unit.last),
+            drain.other.multiplier.eq(unit.multiplier),
+            drain.other.shift.eq(unit.shift),
+            writer.i_tile.payload.address.eq(self.descriptor.output_address),
+            writer.i_tile.valid.eq(pending),
+            # ``start`` is over in the cycle in which the unit becomes busy.
+            finished.eq(~self.start & ~pending & ~unit.busy),
+            taken.count.eq(unit.consume),
+            taken.input.eq(unit.taken_input),
+            taken.weight.eq(0),
+            taken.bias.eq(0),
+            taken.scale.eq(unit.taken_scale | unit.taken_table),
+            self.events.waiting_load.eq(0),
+        ]
 
     def _compute(self, m: Module, loader: TileLoader, walker: TapWalker, drain: Drain) -> None:
         """Buffers, operand selection, lanes and drain, each step delayed to meet its operands."""
@@ -153,6 +215,8 @@ class Datapath(wiring.Component):
         m.submodules.operands = operands = OperandSelect(config)
         m.submodules.lanes = lanes = MacLanes(config)
         channel_mode = d.mode == MODES.index("channel")
+        if "max_pool" in config.built_units:
+            m.d.comb += lanes.maximum.eq(d.maximum)
         m.d.comb += [
             halo.write.eq(loader.input_write),
             halo.write_position.eq(loader.input_position),

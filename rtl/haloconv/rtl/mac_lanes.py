@@ -35,6 +35,8 @@ class MacLanes(wiring.Component):
     channel_mode : In(1)
     valid, first : In(1)
         Stand with the operands; ``first`` starts a new sum.
+    maximum : In(1)
+        With the unit "max_pool": keep the largest product of each lane. Holds during a layer.
     sums : Out(ArrayLayout(ArrayLayout(signed(32), Pm), Pr))
         By column, ``latency`` cycles after the operands.
     """
@@ -44,6 +46,7 @@ class MacLanes(wiring.Component):
     channel_mode: Signal
     valid: Signal
     first: Signal
+    maximum: Signal
     sums: data.View
 
     latency = 3
@@ -62,6 +65,7 @@ class MacLanes(wiring.Component):
                 "channel_mode": In(1),
                 "valid": In(1),
                 "first": In(1),
+                **({"maximum": In(1)} if "max_pool" in config.built_units else {}),
                 "sums": Out(sums),
             }
         )
@@ -96,5 +100,10 @@ class MacLanes(wiring.Component):
                 total = Signal(signed(32), reset_less=True, name=f"sum_{lane}_{split}")
                 with m.If(valid_3):
                     m.d.sync += total.eq(Mux(first_3, 0, total) + addend)
+                    if "max_pool" in self._config.built_units:
+                        with m.If(self.maximum):
+                            m.d.sync += total.eq(
+                                Mux(first_3 | (addend > total), addend, total)
+                            )
                 m.d.comb += self.sums[split][lane].eq(total)
         return m
