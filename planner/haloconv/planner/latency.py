@@ -30,7 +30,9 @@ def lanes_latency(config: EngineConfig) -> int:
 
 def requantizer_latency(config: EngineConfig) -> int:
     """Cycles of a requantiser; raw results take as many."""
-    return 1
+    if "fp32" in config.built_roundings:
+        return 11
+    return 8 if config.built_roundings else 1
 
 
 def result_latency(config: EngineConfig) -> int:

@@ -8,7 +8,7 @@ from amaranth.utils import bits_for
 
 from haloconv.planner.config import EngineConfig
 from haloconv.planner.latency import chunk_bytes, scale_entry_bytes
-from haloconv.rtl.widths import DescriptorLayout, Segment, index_bits
+from haloconv.rtl.widths import TABLE_BYTES, DescriptorLayout, Segment
 
 __all__ = ["BLOCK_ROWS", "ElementwiseUnit"]
 
@@ -204,7 +204,7 @@ class ElementwiseUnit(wiring.Component):
                 m.d.comb += [
                     self.o.valid.eq(1),
                     self.o.payload.address.eq(d.bias_address),
-                    self.o.payload.length.eq(Mux(d.binary, 2048, 1024)),
+                    self.o.payload.length.eq(Mux(d.binary, TABLE_BYTES, TABLE_BYTES // 2)),
                 ]
                 with m.If(self.o.ready):
                     m.next = "SCALE"

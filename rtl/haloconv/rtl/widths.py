@@ -15,12 +15,15 @@ __all__ = [
     "FetchTile",
     "LoadTile",
     "Position",
+    "TABLE_BYTES",
     "Segment",
     "WriteTile",
     "index_bits",
     "tree_sum",
 ]
 
+TABLE_BYTES = 2048
+"""Bytes of the elementwise unit's two tables."""
 COORDINATE = 18
 """Bits of a signed row or column number, pads included."""
 
@@ -74,6 +77,8 @@ class Segment(data.StructLayout):
         longest = max(
             config.input_bytes, config.weight_bytes, 2 * config.bias_bytes, DESCRIPTOR_BYTES
         )
+        if "elementwise" in config.built_units:
+            longest = max(longest, TABLE_BYTES)
         super().__init__(
             {"address": unsigned(config.address_bits), "length": unsigned(bits_for(longest))}
         )
