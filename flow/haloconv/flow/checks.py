@@ -1,5 +1,6 @@
 """One layer simulated, and held against the golden model and its plan."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +59,8 @@ def check_layer(
     latency: int = 16,
     stalls: float = 0.0,
     seed: int = 0,
+    objective: str = "cycles",
+    progress: Callable[[int], None] | None = None,
 ) -> Check:
     """Simulate a layer on random inputs and compare it with the golden model.
 
@@ -69,7 +72,7 @@ def check_layer(
     config : EngineConfig
     rounding : str
         For layers without data: a rounding mode or "raw".
-    backend, latency, stalls, seed
+    backend, latency, stalls, seed, objective, progress
         As :func:`haloconv.sim.layer.simulate_layer` takes them.
     """
     from haloconv.sim.golden import golden_layer
@@ -91,6 +94,8 @@ def check_layer(
         latency=latency,
         stalls=stalls,
         seed=seed,
+        objective=objective,
+        progress=progress,
     )
     expected = golden_layer(
         layer, inputs, data.weights, data.bias, data.requantization, zero_points

@@ -226,7 +226,7 @@ def source_arguments(command: Command) -> Command:
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, keys sorted.")
 latency_option = click.option(
     "--latency",
-    type=click.IntRange(min=0),
+    type=click.IntRange(min=1),
     default=16,
     show_default=True,
     help="Cycles from a read request to its first data.",

@@ -163,10 +163,8 @@ def schedule_record(plan: "Plan") -> dict[str, Any]:
 
 
 def main_stall(plan: "Plan") -> str:
-    """Return what the lanes waited for most: "load", "drain", "write", or "-" for nothing."""
+    """Return what the lanes waited for most: "load", "drain" or "write"."""
     schedule = plan.schedule
-    if not schedule.load_stall_cycles and not schedule.drain_stall_cycles:
-        return "-"
     if schedule.load_stall_cycles >= schedule.drain_stall_cycles:
         return "load"
     return "write" if schedule.causes.get("write", 0) else "drain"
@@ -279,7 +277,6 @@ def plan_table(items: Sequence[Item], plans: Sequence["Plan"]) -> RenderableType
         "shape",
         "tile",
         "order, mode",
-        "main stall",
         "storage",
         "unique B",
         "moved B",
@@ -287,7 +284,7 @@ def plan_table(items: Sequence[Item], plans: Sequence["Plan"]) -> RenderableType
         "stalls",
         "MACs",
         "use",
-        left=5,
+        left=4,
     )
     for item, plan in zip(items, plans, strict=True):
         schedule = plan.schedule
@@ -297,12 +294,11 @@ def plan_table(items: Sequence[Item], plans: Sequence["Plan"]) -> RenderableType
             layer_words(item.layer, geometry=True),
             tile_words(plan.tile),
             f"{plan.order} {plan.mode}",
-            main_stall(plan),
             count(plan.storage.double_buffered),
             count(plan.unique_bytes.total),
             count(plan.moved_bytes.total),
             count(plan.cycles),
-            count(stalls),
+            f"{count(stalls)} {main_stall(plan)}" if stalls else "0",
             count(item.layer.macs),
             percent(plan.utilisation),
         )
@@ -311,7 +307,6 @@ def plan_table(items: Sequence[Item], plans: Sequence["Plan"]) -> RenderableType
     table.add_row(
         "total",
         f"{len(plans)} layers",
-        "",
         "",
         "",
         "",

@@ -72,6 +72,12 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert values["totals"]["cycles"] == plan.cycles
 
 
+def test_raw(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--layer", WORDS, "--raw", "--json"]) == 0
+    (layer,) = json.loads(capsys.readouterr().out)["layers"]
+    assert layer["unique_bytes"]["output"] == 4 * 32768
+
+
 def test_budget_and_objective(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["plan", "--layer", WORDS, "--lanes", "4x4", "--bus", "4", "--budget", "8k"]
     values = {}

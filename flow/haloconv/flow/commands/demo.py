@@ -60,7 +60,12 @@ def demo(output: Path, seed: int, as_json: bool) -> int:
             objective="cycles",
         )
         step("simulating the layer cycle by cycle")
-        check = check_layer(item, config, seed=seed)
+        check = check_layer(
+            item,
+            config,
+            seed=seed,
+            progress=lambda cycles: step(f"simulating the layer: {cycles:,} cycles"),
+        )
         if str(output) != "-":
             step("generating Verilog")
             verilog = engine_verilog(config)

@@ -26,6 +26,7 @@ __all__ = ["plan"]
 @engine_options
 @objective_option
 @latency_option
+@click.option("--raw", is_flag=True, help="int32 sums out instead of int8 results.")
 @figure_option
 @json_option
 def plan(
@@ -36,6 +37,7 @@ def plan(
     engine: EngineOptions,
     objective: str,
     latency: int,
+    raw: bool,
     figure: Path | None,
     as_json: bool,
 ) -> None:
@@ -51,14 +53,14 @@ def plan(
             f"--figure draws one layer, but {source.name} has {len(source.items)}; "
             "choose with --only"
         )
-    with progress() as report_step:
-        report_step("sizing the engine")
+    with progress() as step:
+        step("sizing the engine")
         config = engine.build(source.layers, latency=latency, objective=objective)
         plans = []
         for number, item in enumerate(source.items):
-            report_step(f"planning {item.title}", number, len(source.items))
+            step(f"planning {item.title}", number, len(source.items))
             try:
-                plans.append(plan_layer(item.layer, config, objective=objective, latency=latency))
+                plans.append(plan_layer(item.layer, config, objective, latency=latency, raw=raw))
             except ValueError as error:
                 raise click.ClickException(f"layer {item.long_title}: {error}") from error
     if figure is not None:

@@ -11,6 +11,7 @@ from haloconv.flow.options import (
     engine_options,
     json_option,
     latency_option,
+    objective_option,
     seed_option,
     source_arguments,
 )
@@ -24,6 +25,7 @@ __all__ = ["check_table", "simulate"]
 @click.command()
 @source_arguments
 @engine_options
+@objective_option
 @latency_option
 @click.option(
     "--rounding",
@@ -34,9 +36,10 @@ __all__ = ["check_table", "simulate"]
 )
 @click.option(
     "--backend",
+    type=click.Choice(["amaranth", "cxxrtl", "verilator", "auto"]),
     default="amaranth",
     show_default=True,
-    help="Simulator: amaranth, or a compiled one.",
+    help="Simulator; auto is a compiled one where there is one.",
 )
 @click.option(
     "--stalls",
@@ -53,6 +56,7 @@ def simulate(
     only: str | None,
     target: str,
     engine: EngineOptions,
+    objective: str,
     latency: int,
     rounding: str,
     backend: str,
@@ -70,9 +74,10 @@ def simulate(
     checks: list[Check] = []
     with progress() as step:
         step("sizing the engine")
-        config = engine.build(source.layers, latency=latency)
+        config = engine.build(source.layers, latency=latency, objective=objective)
         for number, item in enumerate(source.items):
-            step(f"simulating {item.title}", number, len(source.items))
+            what = f"simulating {item.title}"
+            step(what, number, len(source.items))
             try:
                 checks.append(
                     check_layer(
@@ -83,6 +88,10 @@ def simulate(
                         latency=latency,
                         stalls=stalls,
                         seed=seed,
+                        objective=objective,
+                        progress=lambda cycles, what=what, number=number: step(
+                            f"{what}: {cycles:,} cycles", number, len(source.items)
+                        ),
                     )
                 )
             except ValueError as error:
