@@ -19,7 +19,7 @@ class OutputWriter(wiring.Component):
     A beat leaves when it is full, when a result for another beat comes, or at ``flush``. Partial
     beats carry strobes; bytes around them are never touched.
 
-    Timing: latency 3 from row to beat. A row takes one cycle for each ``bus_bytes`` of it, and as
+    Timing: latency 2 from row to beat. A row takes one cycle for each ``bus_bytes`` of it, and as
     many as the beats that it completes or ends if that is more. Cuts all paths to the write port.
 
     Resources: an address adder, a beat rotator.

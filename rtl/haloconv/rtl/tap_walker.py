@@ -7,6 +7,7 @@ from amaranth.utils import bits_for
 
 from haloconv.planner.config import EngineConfig
 from haloconv.planner.tile import MODES
+from haloconv.planner.validate import check_int
 from haloconv.rtl.widths import (
     COORDINATE,
     ComputeTile,
@@ -54,7 +55,7 @@ class TapWalker(wiring.Component):
     ----------
     config : EngineConfig
     room : int
-        Results rows that fit behind the requantisers.
+        Result rows that fit behind the requantisers, at least those of one group of sums.
 
     Members
     -------
@@ -63,7 +64,7 @@ class TapWalker(wiring.Component):
     loaded : In(1)
         The operands of one more tile are there.
     returned : In(1)
-        One results row left the room behind the requantisers.
+        One result row left the room behind the requantisers.
     step : Out(TapStep)
     mask : Out(Pr)
         Split lanes whose input lies inside the tensor, two cycles after ``step``.
@@ -75,7 +76,12 @@ class TapWalker(wiring.Component):
     idle : Out(1)
         No tile at hand.
     room_free : Out(1)
-        Every results row reserved was returned.
+        Every result row reserved was returned.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If ``room`` is no integer or too small.
     """
 
     descriptor: data.View
@@ -98,7 +104,7 @@ class TapWalker(wiring.Component):
 
     def __init__(self, config: EngineConfig, *, room: int) -> None:
         self._config = config
-        self._room = room
+        self._room = check_int("room", room, config.split_lanes * config.group_steps)
         super().__init__(
             {
                 "descriptor": In(DescriptorLayout()),
@@ -144,7 +150,9 @@ class TapWalker(wiring.Component):
         steps_left = Signal(16, reset_less=True)
         select = Signal(index_bits(config.word_bytes), reset_less=True)
         names = ("row", "column", "group", "tap_row", "tap", "word")
-        bases = {name: Signal(Position(config), reset_less=True, name=f"at_{name}") for name in names}
+        bases = {
+            name: Signal(Position(config), reset_less=True, name=f"at_{name}") for name in names
+        }
         weight = Signal(index_bits(2 * config.weight_words), reset_less=True)
         parameter_row = Signal(self.token.parameter_row.shape(), reset_less=True)
         bank_first = Signal(reset_less=True)
