@@ -11,6 +11,7 @@ import pytest
 from haloconv.planner import search
 from haloconv.planner.config import EngineConfig
 from haloconv.planner.errors import PlanError
+from haloconv.planner.latency import lanes_latency
 from haloconv.planner.layer import ConvLayer
 from haloconv.planner.search import OBJECTIVES, estimate_cycles, search_tiles
 from haloconv.planner.storage import tile_storage
@@ -79,7 +80,7 @@ def walk(
         return {start: count for (start, _), count in zip(parts, counted, strict=True)}
 
     rows, columns = inputs("h", 0), inputs("w", 1)
-    cycles = 90 + 30 + latency
+    cycles = 60 + 30
     held: dict[str, tuple[int, ...]] = {}
     first = True
     for g in range(1 if mode == "depthwise" else layer.groups):
@@ -103,7 +104,7 @@ def walk(
                 if tm == layer.out_channels and (mode == "channel" or tm <= pm):
                     beats = up(th * tw * tm * out_bytes, bus)
             busy = max(compute + 2, beats)
-            load = 4
+            load = 7 + latency
             index = (h, w, m) if mode == "depthwise" else (g, h, w, c)
             if held.get("input") != index:
                 held["input"] = index
@@ -120,6 +121,9 @@ def walk(
                 load += max(taps * chunks, up(tm * tc * taps, bus))
             if c == 0 and held.get("parameter") != (g, m):
                 held["parameter"] = (g, m)
+                if layer.has_bias or not raw:
+                    per_group = up(tc, pr) if mode == "channel" else tc
+                    load += taps * per_group + lanes_latency(config) + 5
                 if layer.has_bias:
                     load += max(tm, up(4 * tm, bus))
                 if not raw:
@@ -246,15 +250,17 @@ def test_estimate_agrees_with_a_walk_over_the_tiles(seed: int) -> None:
 
 
 def test_estimate_of_a_layer_by_hand() -> None:
-    # 1x1, 16 -> 8 channels on 2x2 pixels, one tile, 8 x 8 lanes, Q = 8, 8-byte bus. Load: 4 + 2,
-    # 4 pixels of two words 8, 8*2 rows of weights 16, 8 biases, 8 scales: 46. Compute: 4 pixels of
-    # two steps, and 2. Writes: 4 beats. 90 + 16 + 46 + 10 + 30 cycles.
+    # 1x1, 16 -> 8 channels on 2x2 pixels, one tile, 8 x 8 lanes, Q = 8, an 8-byte bus, latency 16.
+    # Load: 7 + 16 + 2, 4 pixels of two words 8, 8*2 rows of weights 16, 8 biases, 8 scales, and
+    # 2 steps + 10 through the lanes + 5 for their table: 82. Compute: 4 pixels of two steps, and
+    # 2. Writes: 4 beats. 60 + 82 + 10 + 30 cycles.
     layer = ConvLayer(2, 2, 16, 8, (1, 1))
+    assert lanes_latency(EngineConfig()) == 10
     got = estimate_cycles(layer, EngineConfig(), "channel", "hwmc", [Tile(2, 2, 16, 8)])
-    assert got.tolist() == [192]
-    # Two tiles of one row each: the second waits for nothing but its 4 words: 6 + 4 against 4 + 2.
+    assert got.tolist() == [182]
+    # Two tiles of one row each: the second waits for its 4 words, 7 + 16 + 2 + 4 against 4 + 2.
     got = estimate_cycles(layer, EngineConfig(), "channel", "hwmc", [Tile(1, 2, 16, 8)])
-    assert got.tolist() == [90 + 16 + 42 + 6 + 10 + 30]
+    assert got.tolist() == [60 + 78 + 6 + 29 + 30]
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)

@@ -18,7 +18,7 @@ The estimate
 ------------
 Tiles run in the order of their loops, and the load of one tile runs while another computes::
 
-    cycles = START + latency + load(0) + busy(0) + sum over tiles 1.. of max(busy, load) + END
+    cycles = START + load(0) + busy(0) + sum over tiles 1.. of max(busy, load) + END
 
 so each load is held against the computing of its own tile, which stands for its neighbour's of
 nearly the same size. ``busy`` = max(compute + TURN, write beats). With t = tile sizes (smaller at
@@ -35,9 +35,11 @@ multiplying and D of draining:
   tensor reads whole rows: rows * max(columns*ceil(C/word), ceil(columns*C/bus))
 * weight load: max(chunks, ceil(bytes/bus)), chunks = tm*taps*ceil(tc/Pr) in channel mode,
   ceil(tm/Pm)*taps*tc in row mode, ceil(tm/Pm)*taps in depthwise mode
-* every tile load: LOAD, and INPUT more where the input moves
 * bias: max(tm, ceil(4*tm/bus)); scales of 6 bytes a channel (5 without weight zero points, none
-  for raw sums) alike
+  for raw sums) alike; where either is loaded, K and DRAIN more, as their table is free only when
+  the tile before it has reached the drain
+* every tile load: LOAD and the latency of the memory, as a buffer half is asked for only when the
+  tile before has left it; INPUT more where the input moves
 
 A tile loads what its index changes, as in :func:`~haloconv.planner.traffic.moved_bytes`. Every
 tile but the last along an axis counts with the rows of the fullest of them.
@@ -52,6 +54,7 @@ from numpy.typing import NDArray
 
 from haloconv.planner.config import EngineConfig
 from haloconv.planner.errors import PlanError
+from haloconv.planner.latency import lanes_latency
 from haloconv.planner.layer import ConvLayer
 from haloconv.planner.storage import Storage, tile_storage
 from haloconv.planner.tile import ORDERS, Tile, tile_words
@@ -62,17 +65,19 @@ __all__ = ["OBJECTIVES", "Candidate", "estimate_cycles", "search_tiles"]
 OBJECTIVES = ("cycles", "bytes", "storage")
 """What a search may put first; the other two break ties in this order."""
 
-START_CYCLES = 90
+START_CYCLES = 60
 """From start to the first tile load: program fetch and set-up."""
 END_CYCLES = 30
 """From the last multiplication to the last write: drain, requantiser and write port."""
 
 TURN_CYCLES = 2
 """From the last step of a tile to the first of the next."""
-LOAD_CYCLES = 4
-"""What a tile load takes beside its chunks."""
+LOAD_CYCLES = 7
+"""What a tile load takes beside its chunks and the latency of the memory."""
 INPUT_CYCLES = 2
 """What a load of inputs takes beside its chunks."""
+DRAIN_CYCLES = 5
+"""From the last sum of a group, behind the lanes, to the release of the tile's parameters."""
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -246,10 +251,17 @@ class _Engine:
             chunks = _ceil(tm, config.out_lanes) * (taps * tc)
         return np.maximum(chunks, _ceil(tm * tc * taps, config.bus_bytes))
 
-    def parameters(self, tm: Any) -> Any:
-        """Cycles to load biases and scales of a tile."""
+    @property
+    def load(self) -> int:
+        """Cycles of a tile load beside its chunks."""
+        return LOAD_CYCLES + self.latency
+
+    def parameters(self, tm: Any, k: Any) -> Any:
+        """Cycles to load biases and scales of a tile; ``k`` of multiplying a group of sums."""
         bus = self.config.bus_bytes
-        cycles = tm * 0
+        if self.raw and not self.layer.has_bias:
+            return (tm + k) * 0
+        cycles = k + (lanes_latency(self.config) + DRAIN_CYCLES)
         if self.layer.has_bias:
             cycles = cycles + np.maximum(tm, _ceil(4 * tm, bus))
         if not self.raw:
@@ -340,7 +352,7 @@ def _estimate(engine: _Engine, order: str, h: _Axis, w: _Axis, tc: Ints, tm: Int
     row = engine.input_row(columns, channels, channels == engine.layer.in_channels)
     load_input = rows * row + INPUT_CYCLES
     load_weight = engine.weights(size_c, size_m)
-    load_parameters = engine.parameters(size_m)
+    load_parameters = engine.parameters(size_m, k)
 
     at_m = np.array([True, False, False])[: len(size_m), None, None, None]
     at_hw = np.array([True, False, False, False, False])[:, None, None]
@@ -351,14 +363,14 @@ def _estimate(engine: _Engine, order: str, h: _Axis, w: _Axis, tc: Ints, tm: Int
     moves_weight = at_hw | many_c | (m_inside & many_m)
     moves_parameters = at_c & (at_hw | (m_inside & many_m))
     load = moves_input * load_input + moves_weight * load_weight
-    load = load + moves_parameters * load_parameters + LOAD_CYCLES
+    load = load + moves_parameters * load_parameters + engine.load
 
     times = np.maximum(busy, load) * (count_m * count_hw * count_c)
     tiles: Ints = times.sum(axis=(0, 1, 2)) * engine.groups
     exposed: Ints = np.minimum(
         np.broadcast_to(busy, times.shape)[0, 0, 0], np.broadcast_to(load, times.shape)[0, 0, 0]
     )
-    return tiles + exposed + (START_CYCLES + END_CYCLES + engine.latency)
+    return tiles + exposed + (START_CYCLES + END_CYCLES)
 
 
 def estimate_cycles(
@@ -648,8 +660,9 @@ class _Space:
         )
         write_edge = np.where(engine.in_order(tm), write, engine.write_row(edge_m))
         write_all = (trips_m - 1) * write + write_edge
-        parameter = engine.parameters(tm)
-        parameter_all = (trips_m - 1) * parameter + engine.parameters(edge_m)
+        multiply = taps * steps[:, None]
+        parameter = engine.parameters(tm, multiply)
+        parameter_all = (trips_m - 1) * parameter + engine.parameters(edge_m, multiply)
         weight_full = engine.weights(tc[:, None], tm)
         weight_all = (trips_c - 1)[:, None] * (
             (trips_m - 1) * weight_full + engine.weights(tc[:, None], edge_m)
@@ -674,8 +687,8 @@ class _Space:
             write_m=write[j],
             weight=weight_all[k, j].astype(float),
             weight_first=weight_full[k, j].astype(float),
-            parameter=parameter_all[j].astype(float),
-            parameter_first=parameter[j].astype(float),
+            parameter=parameter_all[k, j].astype(float),
+            parameter_first=parameter[k, j].astype(float),
             words=words.astype(float),
             sums=drain[j].astype(float),
             held=(pair_m if depthwise else pair_c).astype(float),
@@ -732,7 +745,7 @@ class _Block:
         busy_first = TURN_CYCLES + np.maximum(
             pairs.steps_first * c.multiply_first, pairs.positions_first * c.sums
         )
-        load_first = one + (c.weight_first + c.parameter_first + (LOAD_CYCLES + INPUT_CYCLES))
+        load_first = one + (c.weight_first + c.parameter_first + (engine.load + INPUT_CYCLES))
         reloads = self._reloads(pairs, channels)
         other: Floats | float = 0.0
 
@@ -745,11 +758,11 @@ class _Block:
         if self.split:
             count = tiles * c.trips
             load = every * reloads + tiles * c.weight
-            load = load + (c.parameter + (LOAD_CYCLES + INPUT_CYCLES) * count)
+            load = load + (c.parameter + (engine.load + INPUT_CYCLES) * count)
             whole = busy(pairs.steps, pairs.positions, count, c.multiply, c.drain, c.write)
         elif self.order == "hwmc":
             # The tiles of the first output channels load the input, the others do not.
-            each = c.weight_first + c.parameter_first + (LOAD_CYCLES + INPUT_CYCLES)
+            each = c.weight_first + c.parameter_first + (engine.load + INPUT_CYCLES)
             load = every + tiles * each
             whole = busy(pairs.steps, pairs.positions, tiles, c.multiply_m, c.drain_m, c.write_m)
             each = c.weight - c.weight_first + c.parameter - c.parameter_first
@@ -762,11 +775,11 @@ class _Block:
                 c.drain - c.drain_m,
                 c.write - c.write_m,
             )
-            other = np.maximum(tiles * each + LOAD_CYCLES * count, rest)
+            other = np.maximum(tiles * each + engine.load * count, rest)
         else:
             # The first tile of each m loads weights, the others only inputs.
             load = firsts * reloads + (
-                c.weight + c.parameter + LOAD_CYCLES * c.trips + INPUT_CYCLES * reloads
+                c.weight + c.parameter + engine.load * c.trips + INPUT_CYCLES * reloads
             )
             whole = busy(
                 pairs.steps_first, pairs.positions_first, c.trips, c.multiply, c.drain, c.write
@@ -780,13 +793,13 @@ class _Block:
                 c.drain,
                 c.write,
             )
-            load_rest = (every - firsts) * reloads + (LOAD_CYCLES + INPUT_CYCLES) * count
+            load_rest = (every - firsts) * reloads + (engine.load + INPUT_CYCLES) * count
             other = np.maximum(load_rest, rest)
         # load(0) + busy(0) + max of what is left of the first class
         result = np.maximum(whole + load_first, load + busy_first) + other
         if engine.groups > 1:
             result = result + (engine.groups - 1) * (np.maximum(whole, load) + other)
-        return result + (START_CYCLES + END_CYCLES + engine.latency)
+        return result + (START_CYCLES + END_CYCLES)
 
     def moved(self, pairs: _Pairs, channels: _Channels) -> Floats:
         """Return the moved bytes, as :func:`~haloconv.planner.traffic.moved_bytes` counts."""
@@ -855,11 +868,11 @@ class _Block:
         passes = c.passes if self.split else once
         rows = self.space.load_all.min(axis=0)[c.load] * pairs.row_sum.min()
         count = c.trips * pairs.tiles.min()
-        load = rows * passes + c.weight + c.parameter + LOAD_CYCLES * count
+        load = rows * passes + c.weight + c.parameter + engine.load * count
         compute = np.maximum(pairs.steps.min() * c.multiply, pairs.positions.min() * c.drain)
         busy = np.maximum(compute + TURN_CYCLES * count, pairs.positions.min() * c.write)
         result = engine.groups * np.maximum(load, busy)
-        return result + (START_CYCLES + END_CYCLES + engine.latency)
+        return result + (START_CYCLES + END_CYCLES)
 
 
 SLAB = 1 << 14
