@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for, exact_log2
 
 from haloconv.planner.config import EngineConfig
+from haloconv.planner.validate import check_int
 from haloconv.rtl.ports import ReadData
 from haloconv.rtl.widths import Segment, index_bits
 
@@ -16,7 +17,8 @@ class ByteGearbox(wiring.Component):
     """Drops the bytes around each segment and offers the rest as one string of bytes.
 
     Timing: a beat's bytes can be consumed two cycles after it was accepted; a beat a cycle while
-    the consumer keeps up. ``i.ready`` depends on registers only.
+    the consumer keeps up. ``i.ready`` depends on registers and ``i_segment.valid`` only;
+    ``i_segment.ready`` is high with the last beat of the segment.
 
     Resources: chunk + 2 beats of byte registers, a rotator of a beat and two byte shifters.
 
@@ -36,7 +38,12 @@ class ByteGearbox(wiring.Component):
     level : Out(range(chunk + bus_bytes + 1))
         Valid bytes held; those beyond ``chunk`` are not shown yet.
     consume : In(range(chunk + 1))
-        Bytes taken this cycle, at most ``level``.
+        Bytes taken this cycle, at most ``level`` and ``chunk``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If ``chunk`` is no integer of at least 1.
     """
 
     i_segment: stream.Interface
@@ -47,7 +54,7 @@ class ByteGearbox(wiring.Component):
 
     def __init__(self, config: EngineConfig, *, chunk: int) -> None:
         self._config = config
-        self._chunk = chunk
+        self._chunk = chunk = check_int("Chunk", chunk, 1)
         super().__init__(
             {
                 "i_segment": In(stream.Signature(Segment(config))),

@@ -5,14 +5,17 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
+from haloconv.planner.validate import check_int
+
 __all__ = ["StreamFifo"]
 
 
 class StreamFifo(wiring.Component):
     """First in, first out buffer between two streams.
 
-    Timing: one transfer a cycle. Without ``block_ram`` a payload can leave in the cycle after it
-    came (latency 1), with it one cycle later (latency 2). Cuts every path between its two sides.
+    Timing: latency 1, with ``block_ram`` and a depth beyond 1 latency 2. One transfer a cycle if
+    ``depth`` exceeds the latency, else one every second cycle. Cuts every path between its two
+    sides.
 
     Resources: ``depth`` payloads in distributed RAM, or in block RAM.
 
@@ -28,6 +31,11 @@ class StreamFifo(wiring.Component):
     Members
     -------
     i : In(stream), o : Out(stream)
+
+    Raises
+    ------
+    TypeError, ValueError
+        If ``depth`` is no integer of at least 1.
     """
 
     i: stream.Interface
@@ -35,7 +43,7 @@ class StreamFifo(wiring.Component):
 
     def __init__(self, shape, *, depth: int, block_ram: bool = False) -> None:
         self._shape = shape
-        self._depth = depth
+        self._depth = check_int("Depth", depth, 1)
         self._block_ram = block_ram
         super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
 
