@@ -14,6 +14,7 @@ from amaranth.back import rtlil
 from haloconv.planner.config import EngineConfig
 from haloconv.planner.layer import ConvLayer
 from haloconv.planner.program import LayerAddresses
+from haloconv.planner.requantization import Requantization
 from haloconv.planner.tile import Tile
 from haloconv.rtl.tile_sequencer import AHEAD, TileSequencer
 from haloconv.sim.streams import plain, simulate
@@ -170,7 +171,7 @@ def make_case(layer, tile, mode, order, *, config=None, requantized=True):
         mode=mode,
         order=order,
         addresses=LayerAddresses(0x1000, 0x80001, 0x90002, 0xA0003, 0xFFFF_F000),
-        requantization=walk.Requantization(multiplier=0, shift=0) if requantized else None,
+        requantization=Requantization(multiplier=0, shift=0) if requantized else None,
         load_scale=requantized,
         inputs=np.zeros(layer.input_shape[1:], np.int8),
         weights=np.zeros(layer.weight_shape, np.int8),
@@ -181,7 +182,7 @@ def make_case(layer, tile, mode, order, *, config=None, requantized=True):
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_corners(order):
-    """Pads beyond tiles on every side, strides beyond kernels, single loops, addresses that wrap."""
+    """Pads beyond tiles on every side, strides beyond kernels, single loops, wrapping addresses."""
     layers = [
         # Whole tiles above, below, left and right of the tensor.
         (ConvLayer(3, 4, 6, 10, (2, 2), pads=(7, 6, 8, 9)), Tile(2, 3, 4, 8), "channel"),

@@ -1,0 +1,65 @@
+# amaranth: UnusedElaboratable=no
+"""Biases and scales by channel, read Q at a time."""
+
+import random
+
+import pytest
+from amaranth.back import rtlil
+
+from haloconv.planner.config import EngineConfig
+from haloconv.rtl.parameter_table import ParameterTable
+from haloconv.sim.streams import plain, simulate
+
+# Output lanes, requantisers, groups of output lanes.
+SIZES = [(1, 1, 1), (3, 2, 3), (8, 3, 2), (4, 4, 5), (16, 8, 1)]
+
+
+def engine(out_lanes, requantisers, groups):
+    return EngineConfig(
+        out_lanes=out_lanes, requant_lanes=requantisers, bias_bytes=4 * out_lanes * groups
+    )
+
+
+def test_elaborates():
+    for size in SIZES:
+        rtlil.convert(ParameterTable(engine(*size)), emit_src=False)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_random_writes_and_reads(size):
+    out_lanes, requantisers, groups = size
+    rng = random.Random(str(size))
+    dut = ParameterTable(engine(*size))
+    # Two halves of a row for each drain step of each group.
+    rows = 2 * groups * -(-out_lanes // requantisers)
+    model = [
+        [{"bias": 0, "multiplier": 0, "shift": 0} for _ in range(requantisers)] for _ in range(rows)
+    ]
+    pending = []
+
+    async def bench(ctx):
+        for _ in range(400):
+            row, lane, read = (
+                rng.randrange(rows),
+                rng.randrange(requantisers),
+                rng.randrange(rows),
+            )
+            bias, scale = rng.random() < 0.5, rng.random() < 0.5
+            value, shift = rng.choice((0x8000_0000, rng.getrandbits(32))), rng.randint(-32, 31)
+            ctx.set(
+                dut.write,
+                {"row": row, "lane": lane, "bias": bias, "scale": scale, "value": value,
+                 "shift": shift},
+            )  # fmt: skip
+            ctx.set(dut.read_row, read)
+            pending.append([dict(entry) for entry in model[read]])
+            if bias:
+                model[row][lane]["bias"] = value - (value >> 31 << 32)
+            if scale:
+                model[row][lane] |= {"multiplier": value, "shift": shift}
+            await ctx.tick()
+            if len(pending) == dut.latency:
+                assert plain(ctx.get(dut.data)) == pending.pop(0)
+
+    assert dut.latency == 1
+    simulate(dut, bench, check_loops=False)
