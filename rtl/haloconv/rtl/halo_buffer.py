@@ -20,7 +20,7 @@ class HaloBuffer(wiring.Component):
     where the banks wrap.
 
     Timing: latency :attr:`latency` (address 1, memory 1, one for each rotator stage); one read and
-    one write a cycle. A write can be read two cycles later.
+    one write a cycle. A read whose position comes with a write, or later, sees what was written.
 
     Resources: Pr memories of 2 * input_words words of 9 * word_bytes bits; ceil(log2 Pr) stages of
     9 * word_bytes * Pr two-way multiplexers and registers.

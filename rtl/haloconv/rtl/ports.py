@@ -4,6 +4,8 @@ from amaranth import *
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from haloconv.planner.validate import check_int
+
 __all__ = [
     "BURST_BEATS",
     "BURST_BYTES",
@@ -20,18 +22,29 @@ BURST_BYTES = 4096
 """No read request crosses a multiple of this address, as AXI4 demands."""
 
 
+def _address_bits(value: int) -> int:
+    return check_int("Address bits", value, 1)
+
+
+def _bus_bytes(value: int) -> int:
+    count = check_int("Bus bytes", value, 1)
+    if count & (count - 1):
+        raise ValueError(f"Bus bytes must be a power of two, not {count}")
+    return count
+
+
 class ReadRequest(data.StructLayout):
     """Bytes to read: ``address`` of the first beat (bus aligned), ``beats`` 1..256."""
 
     def __init__(self, address_bits: int) -> None:
-        super().__init__({"address": unsigned(address_bits), "beats": unsigned(9)})
+        super().__init__({"address": unsigned(_address_bits(address_bits)), "beats": unsigned(9)})
 
 
 class ReadData(data.StructLayout):
     """One beat read; ``error`` marks a beat that the bus could not deliver."""
 
     def __init__(self, bus_bytes: int) -> None:
-        super().__init__({"data": unsigned(8 * bus_bytes), "error": unsigned(1)})
+        super().__init__({"data": unsigned(8 * _bus_bytes(bus_bytes)), "error": unsigned(1)})
 
 
 class WriteBeat(data.StructLayout):
@@ -40,8 +53,8 @@ class WriteBeat(data.StructLayout):
     def __init__(self, address_bits: int, bus_bytes: int) -> None:
         super().__init__(
             {
-                "address": unsigned(address_bits),
-                "data": unsigned(8 * bus_bytes),
+                "address": unsigned(_address_bits(address_bits)),
+                "data": unsigned(8 * _bus_bytes(bus_bytes)),
                 "strobe": unsigned(bus_bytes),
             }
         )
@@ -64,9 +77,16 @@ class MemorySignature(wiring.Signature):
         A write is done once it is accepted.
     write_error : In(1)
         High for a cycle when a write accepted earlier failed.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If ``address_bits`` is no integer of at least 1 or ``bus_bytes`` no power of two.
     """
 
     def __init__(self, address_bits: int, bus_bytes: int) -> None:
+        self._address_bits = _address_bits(address_bits)
+        self._bus_bytes = _bus_bytes(bus_bytes)
         super().__init__(
             {
                 "read_request": Out(stream.Signature(ReadRequest(address_bits))),
@@ -75,6 +95,25 @@ class MemorySignature(wiring.Signature):
                 "write_error": In(1),
             }
         )
+
+    @property
+    def address_bits(self) -> int:
+        """Width of addresses."""
+        return self._address_bits
+
+    @property
+    def bus_bytes(self) -> int:
+        """Width of both data streams."""
+        return self._bus_bytes
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, MemorySignature) and (self.address_bits, self.bus_bytes) == (
+            other.address_bits,
+            other.bus_bytes,
+        )
+
+    def __repr__(self) -> str:
+        return f"MemorySignature({self.address_bits}, {self.bus_bytes})"
 
 
 class RegisterSignature(wiring.Signature):
@@ -100,3 +139,9 @@ class RegisterSignature(wiring.Signature):
                 "read_data": In(32),
             }
         )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RegisterSignature)
+
+    def __repr__(self) -> str:
+        return "RegisterSignature()"

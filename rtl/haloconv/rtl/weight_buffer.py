@@ -22,8 +22,8 @@ class WeightBuffer(wiring.Component):
     In row mode the loader writes one weight to all Pr columns of a row, so the lanes need no
     multiplexer.
 
-    Timing: latency :attr:`latency`; one read and one write a cycle. A write can be read two cycles
-    later.
+    Timing: latency :attr:`latency`; one read and one write a cycle. A write can be read in the next
+    cycle.
 
     Resources: Pm memories of 2 * weight_words words of Pr weights.
 

@@ -6,16 +6,17 @@ from amaranth.utils import bits_for
 
 from haloconv.planner.config import EngineConfig
 from haloconv.planner.descriptor import DESCRIPTOR_BYTES, FIELDS
+from haloconv.planner.validate import check_int
 
 __all__ = [
     "COORDINATE",
+    "TABLE_BYTES",
     "ComputeTile",
     "DescriptorLayout",
     "DrainToken",
     "FetchTile",
     "LoadTile",
     "Position",
-    "TABLE_BYTES",
     "Segment",
     "WriteTile",
     "index_bits",
@@ -30,11 +31,13 @@ COORDINATE = 18
 
 def index_bits(count: int) -> int:
     """Bits of an index below ``count``, at least one (Amaranth makes range(1) zero wide)."""
-    return max(1, bits_for(count - 1))
+    return max(1, bits_for(check_int("Count", count, 1) - 1))
 
 
 def tree_sum(terms: list[Value]) -> Value:
     """Sum of ``terms`` as a balanced tree, growing one bit a level."""
+    if not terms:
+        raise ValueError(f"Terms must be at least one value, not {terms!r}")
     while len(terms) > 1:
         pairs = [a + b for a, b in zip(terms[::2], terms[1::2], strict=False)]
         terms = pairs + ([terms[-1]] if len(terms) % 2 else [])
