@@ -112,6 +112,17 @@ class _Step:
     new_parameters: bool
 
 
+@dataclass(frozen=True)
+class _Computed:
+    """A tile at the lanes: first step, last step of the first group of sums, last step."""
+
+    start: int
+    first_group: int
+    end: int
+    stall: int
+    cause: str
+
+
 def _extents(outputs: int, size: int, stride: int, window: int, pad: int, inputs: int):
     extents: list[_Extent] = []
     for first in range(0, outputs, size):
@@ -341,8 +352,8 @@ class _Walk:
             for number, members in enumerate(self.channel_groups(channels))
         ]
 
-    def _compute(self, step: _Step, loaded: int) -> tuple[int, int, int, str]:
-        """Run a tile through lanes, drain and writer; return start, end, drain stall and cause."""
+    def _compute(self, step: _Step, loaded: int) -> _Computed:
+        """Run a tile through lanes, drain and writer."""
         layer, config = self.layer, self.config
         g, h, w, m, c = step.index
         channels_m, channels_c = self.sizes(step)
@@ -366,6 +377,7 @@ class _Walk:
         stalls = {"drain": 0, "write": 0}
         last_group = self.lanes_group
         drain = self.drain
+        first_group = -1
 
         window = config.bus_bytes // gcd(pitch, config.bus_bytes)
         # Lanes and writer, both at the same pace over three windows, keep it.
@@ -394,6 +406,8 @@ class _Walk:
                             pops.append(writes.row(row, at, size))
                             row += 1
                 end = last_group = issue
+                if first_group < 0:
+                    first_group = issue
             index += 1
             if index % window == 0:
                 marks.append((end, writes.popped_at if last else end))
@@ -418,7 +432,7 @@ class _Walk:
         cause = "compute"
         if max(waited - 2, stall) > 0:
             cause = "load" if waited - 2 >= stall else max(stalls, key=lambda key: stalls[key])
-        return start, end, stall, cause
+        return _Computed(start, first_group, end, stall, cause)
 
     # --- all of it -----------------------------------------------------------------------------
 
@@ -449,20 +463,22 @@ class _Walk:
             if final:
                 # The writer takes the tile's address once the tile before is written.
                 written.append(self.writes.next_tile(handed_out + 1))
-            start, end, stall, cause = self._compute(step, loaded)
-            accept = start - 2
+            work = self._compute(step, loaded)
+            accept = work.start - 2
             accepts.append(accept)
-            length = self._group_length(step)
             for kind, new in (("input", step.new_input), ("weights", step.new_weights)):
                 if new:
                     held[kind].append(accept + 1)
             if step.new_parameters:
-                held["parameters"].append(start - 1 + length + lanes_latency(self.config) + 1)
-            drained = self.writes.popped_at + 1 if final else end + lanes_latency(self.config) + 1
+                # The drain gives them back when it takes the tile's first sums.
+                held["parameters"].append(work.first_group + lanes_latency(self.config) + 1)
+            drained = work.end + lanes_latency(self.config) + 1
+            if final:
+                drained = self.writes.popped_at + 1
             timings.append(
                 TileTiming(
-                    step.index, load_start, loaded + 1, start, end + 1, drained,
-                    start - before - 1, stall, cause,
+                    step.index, load_start, loaded + 1, work.start, work.end + 1, drained,
+                    work.start - before - 1, work.stall, work.cause,
                 )
             )  # fmt: skip
             first = False
@@ -481,12 +497,6 @@ class _Walk:
 
     def _is_last(self, step: _Step) -> bool:
         return step.index[4] == -(-self.group_in // self.tile.in_channels) - 1
-
-    def _group_length(self, step: _Step) -> int:
-        _, channels_c = self.sizes(step)
-        if self.mode == "channel":
-            return self.layer.taps * -(-channels_c // self.config.split_lanes)
-        return self.layer.taps * channels_c
 
 
 def schedule_layer(
