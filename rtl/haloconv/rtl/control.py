@@ -185,6 +185,9 @@ class Control(wiring.Component):
                 with m.Elif(failed != ErrorCode.NONE):
                     stop(failed)
                 with m.Else():
+                    # The next layer, or program, finds the datapath as after a reset, so that its
+                    # counters do not depend on what ran before.
+                    m.d.comb += self.clear.eq(1)
                     m.d.sync += [
                         layers.eq(layers + 1),
                         self.program.eq(self.program + DESCRIPTOR_BYTES),
