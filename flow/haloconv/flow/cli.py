@@ -16,6 +16,9 @@ from haloconv.planner.version import __version__
 
 __all__ = ["commands", "entry", "main"]
 
+INTERRUPTED, READER_GONE = 130, 141
+"""128 and the number of SIGINT or SIGPIPE, as shells have it."""
+
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="haloconv", message="%(prog)s %(version)s")
@@ -49,11 +52,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except click.ClickException as error:
         return _fail(error.format_message(), arguments)
     except click.Abort:
-        return _fail("interrupted", arguments, code=130)
+        return _fail("interrupted", arguments, code=INTERRUPTED)
+    except SystemExit:
+        # Click leaves so, and only so, when the reader of our output has gone.
+        return READER_GONE
     except BrokenPipeError:
-        # The reader of our output has seen enough; the interpreter must not flush it once more.
+        # The same at our own flush; the interpreter must not try once more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return READER_GONE
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         return _fail(f"{place}{error.strerror or error}", arguments)

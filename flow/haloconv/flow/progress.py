@@ -20,6 +20,9 @@ def progress() -> Iterator[Step]:
     logs hold results only.
     """
     screen = error_console()
+    if not screen.is_terminal:
+        yield lambda text, done=None, total=None: None
+        return
     with Progress(
         SpinnerColumn(),
         TextColumn("{task.description}", markup=False),
@@ -27,7 +30,6 @@ def progress() -> Iterator[Step]:
         TimeElapsedColumn(),
         console=screen,
         transient=True,
-        disable=not screen.is_terminal,
     ) as bar:
         task = bar.add_task("", total=None)
 

@@ -48,7 +48,8 @@ def plan(
     from haloconv.planner.plan import plan_layer
 
     source = read_source(path, words, only, target)
-    if figure is not None and len(source.items) > 1:
+    several = len(source.items) > 1
+    if figure is not None and several:
         raise click.UsageError(
             f"--figure draws one layer, but {source.name} has {len(source.items)}; "
             "choose with --only"
@@ -86,9 +87,9 @@ def plan(
         return
     out = report.console()
     out.print(report.config_line(config))
-    if len(plans) == 1:
-        out.print(report.plan_sheet(source.items[0], plans[0]))
-    else:
+    if several:
         out.print(report.plan_table(source.items, plans))
+    else:
+        out.print(report.plan_sheet(source.items[0], plans[0]))
     if source.skipped:
         out.print(f"not planned, as no convolution: {', '.join(source.skipped)}")
