@@ -19,6 +19,7 @@ __all__ = [
     "LayerAddresses",
     "LayerProgram",
     "build_layer_program",
+    "check_built",
     "describe_layer",
     "pack_scales",
     "pack_weights",
@@ -378,6 +379,32 @@ def pack_scales(
     return table[:, : 6 if config.weight_zero_points else 5].ravel()
 
 
+def check_built(
+    config: EngineConfig,
+    requantization: Requantization | None,
+    weight_zero_points: "NDArray[Any] | None",
+) -> bool:
+    """Return whether weight zero points are in use, if the engine has what the layer asks for.
+
+    Raises
+    ------
+    PlanError
+        If the engine lacks the rounding mode or weight zero points.
+    """
+    if requantization is not None and requantization.rounding not in config.built_roundings:
+        raise PlanError(
+            f"rounding {requantization.rounding!r} is not built into this engine, which has "
+            f"{', '.join(config.built_roundings) or 'none'}; add it to EngineConfig.roundings"
+        )
+    asymmetric = weight_zero_points is not None and bool(np.any(weight_zero_points))
+    if asymmetric and not config.weight_zero_points:
+        raise PlanError(
+            "weight zero points are not built into this engine; "
+            "set EngineConfig.weight_zero_points or use weights with zero point 0"
+        )
+    return asymmetric
+
+
 def build_layer_program(
     layer: ConvLayer,
     config: EngineConfig,
@@ -410,17 +437,7 @@ def build_layer_program(
         If the engine lacks the rounding mode or weight zero points, if the tile does not fit, or
         if the image exceeds the engine's addresses.
     """
-    if requantization is not None and requantization.rounding not in config.built_roundings:
-        raise PlanError(
-            f"rounding {requantization.rounding!r} is not built into this engine, which has "
-            f"{', '.join(config.built_roundings) or 'none'}; add it to EngineConfig.roundings"
-        )
-    asymmetric = weight_zero_points is not None and bool(np.any(weight_zero_points))
-    if asymmetric and not config.weight_zero_points:
-        raise PlanError(
-            "weight zero points are not built into this engine; "
-            "set EngineConfig.weight_zero_points or use weights with zero point 0"
-        )
+    asymmetric = check_built(config, requantization, weight_zero_points)
     batch = inputs.shape[0]
     load_scale = requantization is not None or asymmetric
     blocks: dict[str, NDArray[np.uint8]] = {
