@@ -27,7 +27,8 @@ class Register(IntEnum):
     CONTROL = 8
     """Write [0] start, [1] abort."""
     STATUS = 9
-    """[0] busy, [1] done, [2] error; done and error hold until the next start."""
+    """[0] busy, [1] done, [2] error; done and error hold until the next start. [31:16] descriptors
+    finished since start, modulo 65536."""
     ERROR_CODE = 10
     """An :class:`ErrorCode`."""
     ERROR_DETAIL = 11

@@ -313,7 +313,7 @@ class Control(wiring.Component):
             Register.WEIGHT_WORDS: C(config.weight_words, 32),
             Register.PSUM_WORDS: C(config.psum_words, 32),
             Register.CHANNEL_GROUPS: C(config.channel_groups, 32),
-            Register.STATUS: Cat(busy, done, error),
+            Register.STATUS: Cat(busy, done, error, C(0, 13), layers[:16]),
             Register.ERROR_CODE: Value.cast(code),
             Register.ERROR_DETAIL: layers,
             Register.PROGRAM_LOW: program_base[:32],
