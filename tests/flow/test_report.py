@@ -5,7 +5,7 @@ import json
 import pytest
 
 from haloconv.flow.report import (
-    config_line,
+    config_lines,
     console,
     count,
     layer_record,
@@ -38,8 +38,8 @@ def test_numbers() -> None:
     assert tile_words(Tile(4, 5, 6, 7)) == "4x5x6 -> 7"
 
 
-def test_config_line() -> None:
-    line = config_line(EngineConfig())
+def test_config_lines() -> None:
+    line = config_lines(EngineConfig())
     assert "8x8 lanes, 8-byte ports" in line
     assert "budget 32,768 B = 2*(4,096 input + 8,192 weights) + 7,936 sums + 256 biases" in line
 

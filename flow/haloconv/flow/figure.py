@@ -388,6 +388,15 @@ def _draw_timeline(drawing: drawsvg.Drawing, plan: "Plan", top: float) -> None:
         else (f"all {all_tiles} tiles" if all_tiles > 1 else "one tile")
     )
     _text(drawing, f"Timeline: {shown}", MARGIN, top + 4, 14, bold=True)
+    _text(
+        drawing,
+        "load: from a tile's turn to its last operand, waiting for a free buffer half included",
+        WIDTH - MARGIN,
+        top + 4,
+        11,
+        anchor="end",
+        color=FAINT,
+    )
     left, right = MARGIN + 66, WIDTH - MARGIN
     end = max(tile.drain_end for tile in tiles)
     scale = (right - left) / end
@@ -412,9 +421,10 @@ def _draw_timeline(drawing: drawsvg.Drawing, plan: "Plan", top: float) -> None:
             ("compute", tile.compute_start, tile.compute_end),
             ("drain", tile.compute_end, tile.drain_end),
         ):
-            width = (stop - begin) * scale
-            if width <= 0:
+            if stop <= begin:
                 continue
+            # Short drains of long tiles would not show.
+            width = max((stop - begin) * scale, 1.0)
             x = left + begin * scale
             _box(
                 drawing,

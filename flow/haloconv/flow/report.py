@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from haloconv.planner.plan import Plan
 
 __all__ = [
-    "config_line",
+    "config_lines",
     "console",
     "error_console",
     "layer_record",
@@ -70,11 +70,12 @@ def tile_words(tile: Any) -> str:
     return f"{tile.height}x{tile.width}x{tile.in_channels} -> {tile.out_channels}"
 
 
-def config_line(config: EngineConfig) -> str:
-    """Return one line that says what engine is meant."""
+def config_lines(config: EngineConfig) -> str:
+    """Return two lines that say what engine is meant and how its budget is split."""
     return (
         f"engine {config.digest}: {config.out_lanes}x{config.split_lanes} lanes, "
-        f"{config.bus_bytes}-byte ports, budget {count(config.budget_bytes)} B = "
+        f"{config.bus_bytes}-byte ports\n"
+        f"budget {count(config.budget_bytes)} B = "
         f"2*({count(config.input_bytes)} input + {count(config.weight_bytes)} weights) + "
         f"{count(config.psum_bytes)} sums + {count(config.bias_bytes)} biases; "
         f"beside it {count(config.allowance_bytes)} B of scales and second biases"

@@ -86,7 +86,7 @@ def plan(
         )
         return
     out = report.console()
-    out.print(report.config_line(config))
+    out.print(report.config_lines(config))
     if several:
         out.print(report.plan_table(source.items, plans))
     else:

@@ -113,7 +113,7 @@ def simulate(
         )
         return 0 if passed else 1
     out = report.console()
-    out.print(report.config_line(config))
+    out.print(report.config_lines(config))
     out.print(check_table(checks))
     if source.skipped:
         out.print(f"not simulated, as no convolution: {', '.join(source.skipped)}")

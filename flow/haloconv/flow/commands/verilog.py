@@ -70,6 +70,6 @@ def verilog(
         click.echo(text, nl=False)
     else:
         out = report.console()
-        out.print(report.config_line(config))
+        out.print(report.config_lines(config))
         out.print(f"wrote {output} ({report.count(len(text.splitlines()))} lines)")
         out.print(f"wrote {output.with_suffix('.json')}")
