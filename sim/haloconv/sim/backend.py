@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any, SupportsIndex
@@ -122,6 +123,8 @@ class RunResult:
         What ran, and why.
     seconds : float
         Wall time, a build included.
+    descriptor_cycles : tuple of int
+        Engine cycles of each descriptor that finished; they add up to ``counters["cycles"]``.
     """
 
     memory: np.ndarray = field(repr=False)
@@ -134,6 +137,7 @@ class RunResult:
     traffic: MemoryTraffic
     backend: BackendChoice
     seconds: float = field(compare=False)
+    descriptor_cycles: tuple[int, ...] = ()
 
     @property
     def done(self) -> bool:
@@ -265,4 +269,13 @@ def _result(outcome: Outcome, choice: BackendChoice, seconds: float) -> RunResul
         traffic=outcome.traffic,
         backend=choice,
         seconds=seconds,
+        descriptor_cycles=_descriptor_cycles(outcome.finished_at, counters["cycles"]),
     )
+
+
+def _descriptor_cycles(finished_at: tuple[int, ...], total: int) -> tuple[int, ...]:
+    """Tell the cycles of the descriptors apart; the last ends with the program."""
+    if not finished_at:
+        return ()
+    first = total - (finished_at[-1] - finished_at[0])
+    return (first, *(later - before for before, later in pairwise(finished_at)))

@@ -40,6 +40,7 @@ class _Host:
         self.status = 0
         self.cycles = 0
         self.words: tuple[int, ...] = ()
+        self.finished_at: list[int] = []
 
     def accesses(self) -> Generator[tuple[int, int, int], int, None]:
         job = self._job
@@ -54,6 +55,8 @@ class _Host:
             else:
                 read_data = yield Register.STATUS, 0, 0
             if polled:
+                if (read_data ^ self.status) >> 16:
+                    self.finished_at.append(cycle + 1)
                 self.status = read_data
                 if not read_data & _BUSY and read_data & _FINISHED:
                     break
@@ -172,7 +175,9 @@ def simulate(dut: Any, job: Job) -> Outcome:
             stack.enter_context(simulator.write_vcd(str(job.vcd)))
         while not finished:
             simulator.advance()
-    return Outcome(model.memory, host.cycles, host.words, model.traffic)
+    return Outcome(
+        model.memory, host.cycles, host.words, model.traffic, tuple(host.finished_at)
+    )
 
 
 def _port_state(model: MemoryModel, values: list[int], status: int) -> PortState:

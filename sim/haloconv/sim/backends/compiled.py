@@ -134,6 +134,8 @@ class _Result(ctypes.Structure):
         ("bad_address", ctypes.c_uint64),
         ("bad_beats", ctypes.c_uint64),
         *((name, ctypes.c_uint64) for name in _PORT_FIELDS),
+        ("finished_at", ctypes.POINTER(ctypes.c_uint64)),
+        ("finished_count", ctypes.c_uint64),
     ]
 
 
@@ -192,6 +194,7 @@ def run_library(path: Path, job: Job) -> Outcome:
                 library.haloconv_result(handle, ctypes.byref(result))
                 job.progress(result.cycle)
         library.haloconv_result(handle, ctypes.byref(result))
+        finished_at = tuple(result.finished_at[: result.finished_count])
     finally:
         library.haloconv_destroy(handle)
     if state == _VIOLATION:
@@ -210,4 +213,4 @@ def run_library(path: Path, job: Job) -> Outcome:
     traffic = MemoryTraffic(
         result.requests, result.read_beats, result.write_beats, result.written_bytes
     )
-    return Outcome(memory, result.cycles, tuple(result.words), traffic)
+    return Outcome(memory, result.cycles, tuple(result.words), traffic, finished_at)

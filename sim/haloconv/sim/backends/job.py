@@ -62,12 +62,13 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Memory and registers after a run."""
+    """Memory and registers after a run, and the cycles in which descriptors were seen finished."""
 
     memory: np.ndarray
     cycles: int
     words: tuple[int, ...]
     traffic: MemoryTraffic
+    finished_at: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

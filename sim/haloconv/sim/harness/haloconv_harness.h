@@ -9,6 +9,7 @@
 // and then invokes HALOCONV_EXPORT(Device).
 #pragma once
 
+#include <vector>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -91,6 +92,9 @@ struct Result {
     uint64_t write_valid;
     uint64_t write_ready;
     uint64_t write_address;
+    // Cycles in which the host saw one more descriptor finished; they live as long as the run.
+    const uint64_t *finished_at;
+    uint64_t finished_count;
 };
 
 enum class State : int { running = 0, finished = 1, violation = 2, timeout = 3 };
@@ -109,6 +113,7 @@ class Host {
     uint32_t status = 0;
     uint64_t cycles = 0;
     uint32_t words[kRegisterWords] = {};
+    std::vector<uint64_t> finished_at;
 
     // End a cycle with its read data; returns true after the last access.
     bool step(uint32_t read_data) {
@@ -121,6 +126,8 @@ class Host {
             poll();
         } else if (cycles == 0) {
             if (polled_) {
+                if ((read_data ^ status) >> 16)
+                    finished_at.push_back(cycle_);
                 status = read_data;
                 if (!(read_data & busy_bit) && (read_data & finished_bits)) {
                     cycles = cycle_;
@@ -221,6 +228,8 @@ class Run {
         r.write_valid = out_.write_valid;
         r.write_ready = memory_.write_ready;
         r.write_address = out_.write_address;
+        r.finished_at = host_.finished_at.data();
+        r.finished_count = host_.finished_at.size();
     }
 
   private:
