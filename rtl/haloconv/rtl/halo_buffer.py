@@ -93,7 +93,7 @@ class HaloBuffer(wiring.Component):
         turn = Signal.like(bank, reset_less=True)
         m.d.sync += turn.eq(bank)
         for stage in range(self.rotator_stages):
-            moved = [
+            moved: list[Value] = [
                 Signal(bits, reset_less=True, name=f"turned_{stage}_{lane}")
                 for lane in range(lanes)
             ]
@@ -103,6 +103,6 @@ class HaloBuffer(wiring.Component):
                 )
             following = Signal.like(turn, reset_less=True, name=f"turn_{stage}")
             m.d.sync += following.eq(turn)
-            words, turn = list(moved), following
+            words, turn = moved, following
         m.d.comb += Value.cast(self.data).eq(Cat(*words))
         return m

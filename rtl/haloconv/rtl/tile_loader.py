@@ -68,7 +68,6 @@ class TileLoader(wiring.Component):
 
     descriptor: data.View
     i: stream.Interface
-    data: data.View
     level: Signal
     consume: Signal
     input_write: Signal
@@ -80,6 +79,7 @@ class TileLoader(wiring.Component):
     parameter_write: data.View
     loaded: Signal
     taken: data.View
+    data: data.View  # last, as it hides the module from the annotations after it
 
     def __init__(self, config: EngineConfig) -> None:
         self._config = config

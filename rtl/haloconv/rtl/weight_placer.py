@@ -66,13 +66,13 @@ class WeightPlacer(wiring.Component):
 
     take: Signal
     place: data.View
-    data: data.View
     channel_mode: Signal
     subtract: Signal
     zero_point: data.View
     rows: Signal
     address: Signal
     weights: data.View
+    data: data.View  # last, as it hides the module from the annotations after it
 
     def __init__(self, config: EngineConfig) -> None:
         self._config = config
