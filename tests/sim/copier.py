@@ -1,13 +1,15 @@
-"""A small engine for tests of the simulators: it copies bytes from one place to another."""
+"""Small engines for tests of the simulators: they copy bytes from one place to another."""
+
+import random
 
 from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from haloconv.planner.registers import ErrorCode, Register
-from haloconv.rtl.ports import MemorySignature, RegisterSignature
+from haloconv.rtl.ports import MemorySignature, RegisterSignature, WriteBeat
 
-__all__ = ["Copier"]
+__all__ = ["Copier", "NestedCopier"]
 
 QUIRKS = {
     "none",
@@ -217,4 +219,95 @@ class Copier(wiring.Component):
                 m.d.sync += [status.eq(0b100), error.eq(ErrorCode.WRITE)]
             with m.If(abort):
                 m.d.sync += [status.eq(0b100), error.eq(ErrorCode.ABORTED)]
+        return m
+
+
+class _Slice(wiring.Component):
+    """A register between two streams, with ``ready`` passing through combinationally."""
+
+    def __init__(self, shape: object) -> None:
+        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.d.comb += self.i.ready.eq(~self.o.valid | self.o.ready)
+        with m.If(self.i.ready):
+            m.d.sync += [self.o.valid.eq(self.i.valid), self.o.payload.eq(self.i.payload)]
+        return m
+
+
+class _Scrambler(wiring.Component):
+    """Wide registers cut and pasted at odd places, fed by the data that passes."""
+
+    def __init__(self, width: int) -> None:
+        self._width = width
+        super().__init__({"data": In(width), "step": In(1), "select": In(3), "word": Out(32)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        rng = random.Random(7)
+        wide = Signal(517, init=(1 << 516) | 1)
+        other = Signal(300)
+        pieces = []
+        left = len(wide) - self._width
+        while left:
+            size = min(left, rng.choice([1, 3, 31, 32, 33, 40, 64, 95]))
+            start = rng.randrange(len(wide) - size)
+            pieces.append(wide[start : start + size])
+            left -= size
+        with m.If(self.step):
+            m.d.sync += wide.eq(Cat(self.data, *pieces) ^ Cat(other, other))
+            for start, size, source in [(0, 1, 299), (31, 2, 100), (32, 32, 64), (61, 100, 333)]:
+                m.d.sync += other[start : start + size].eq(wide[source : source + size])
+            m.d.sync += other[200:].eq(other[100:200] + wide[5:70])
+        with m.Switch(self.select):
+            for index in range(8):
+                with m.Case(index):
+                    m.d.comb += self.word.eq(wide[61 * index : 61 * index + 32] ^ other[-33:])
+        return m
+
+
+class NestedCopier(wiring.Component):
+    """A copier with modules around it, combinational paths in and out of them, and wide registers.
+
+    Registers 2 to 7 show parts of the wide registers.
+    """
+
+    registers: wiring.PureInterface
+    memory: wiring.PureInterface
+
+    def __init__(self, *, length: int, destination: int) -> None:
+        self._copier = Copier(length=length, destination=destination)
+        super().__init__(
+            {"memory": Out(MemorySignature(32, 8)), "registers": In(RegisterSignature())}
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.copier = copier = self._copier
+        m.submodules.slice_0 = first = _Slice(WriteBeat(32, 8))
+        m.submodules.slice_1 = second = _Slice(WriteBeat(32, 8))
+        m.submodules.scrambler = scrambler = _Scrambler(64)
+        outer, inner = wiring.flipped(self.memory), copier.memory
+        wiring.connect(m, inner.write, first.i)
+        wiring.connect(m, first.o, second.i)
+        wiring.connect(m, second.o, outer.write)
+        wiring.connect(m, inner.read_request, outer.read_request)
+        wiring.connect(m, outer.read_data, inner.read_data)
+        m.d.comb += [
+            inner.write_error.eq(outer.write_error),
+            scrambler.data.eq(self.memory.read_data.payload.data),
+            scrambler.step.eq(self.memory.read_data.valid & self.memory.read_data.ready),
+            scrambler.select.eq(self.registers.address),
+            copier.registers.address.eq(self.registers.address),
+            copier.registers.write.eq(self.registers.write),
+            copier.registers.write_data.eq(self.registers.write_data),
+        ]
+        word = Signal(32)
+        selected = Signal()
+        m.d.sync += [
+            word.eq(scrambler.word),
+            selected.eq((self.registers.address >= 2) & (self.registers.address < 8)),
+        ]
+        m.d.comb += self.registers.read_data.eq(Mux(selected, word, copier.registers.read_data))
         return m

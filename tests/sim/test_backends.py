@@ -25,7 +25,7 @@ from haloconv.sim.backend import (
 )
 from haloconv.sim.backends import build_cache, compiled, cxxrtl, verilator
 
-from .copier import Copier
+from .copier import Copier, NestedCopier
 
 SOURCE, DESTINATION = 4000, 8192
 STALLS = [0.0, 0.3, (0.1, 0.6, 0.0), (0.0, 0.0, 0.7)]
@@ -149,6 +149,19 @@ def test_same_as_amaranth_at_random(backend, seed):
     if seed == 5:
         options["faults"] = [(SOURCE + 200, SOURCE + 201)]
     assert_same(copy(backend, **options), copy("amaranth", **options))
+
+
+@pytest.mark.parametrize("backend", COMPILED)
+def test_same_as_amaranth_with_modules_and_wide_registers(backend):
+    """Paths across modules need several passes in CXXRTL, wide slices code of our own."""
+    dut = NestedCopier(length=1203, destination=DESTINATION)
+    for stalls in (0.0, 0.4):
+        options = {"program_address": SOURCE, "stalls": stalls, "seed": 5, "max_cycles": 5000}
+        reference = run(dut, image(), **options)
+        # The wide registers hold something, or their comparison would say little.
+        names = ("lanes", "options", "input_words", "weight_words", "psum_words", "channel_groups")
+        assert len({reference.registers[name] for name in names}) == 6
+        assert_same(run(dut, image(), backend=backend, **options), reference)
 
 
 @pytest.mark.parametrize("backend", ALL)

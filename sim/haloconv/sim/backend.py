@@ -159,7 +159,7 @@ def run(
     faults: Iterable[Sequence[SupportsIndex]] = (),
     base: SupportsIndex = 0,
     abort_at: SupportsIndex | None = None,
-    optimize: SupportsIndex = 1,
+    optimize: SupportsIndex | None = None,
     vcd: str | Path | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> RunResult:
@@ -186,8 +186,9 @@ def run(
         See :func:`choose_backend`.
     abort_at : int or None
         Cycle (at least 3) in which the host writes the abort bit.
-    optimize : int
-        Level of the C++ compiler, 0 to 3, for the compiled backends.
+    optimize : int or None
+        Level of the C++ compiler, 0 to 3, for the compiled backends; None takes what builds and
+        runs best for the backend.
     vcd : path or None
         Write a waveform there (amaranth backend only).
     progress : callable or None
@@ -233,7 +234,7 @@ def run(
         faults=check_faults(faults),
         max_cycles=check_int("Maximum cycles", max_cycles, 1, 2**62),
         abort_at=None if abort_at is None else check_int("Abort cycle", abort_at, 3),
-        optimize=check_int("Optimization level", optimize, 0, 3),
+        optimize=None if optimize is None else check_int("Optimization level", optimize, 0, 3),
         vcd=None if vcd is None else Path(vcd),
         progress=progress,
     )

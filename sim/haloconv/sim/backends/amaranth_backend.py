@@ -175,9 +175,7 @@ def simulate(dut: Any, job: Job) -> Outcome:
             stack.enter_context(simulator.write_vcd(str(job.vcd)))
         while not finished:
             simulator.advance()
-    return Outcome(
-        model.memory, host.cycles, host.words, model.traffic, tuple(host.finished_at)
-    )
+    return Outcome(model.memory, host.cycles, host.words, model.traffic, tuple(host.finished_at))
 
 
 def _port_state(model: MemoryModel, values: list[int], status: int) -> PortState:

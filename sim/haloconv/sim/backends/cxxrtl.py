@@ -26,15 +26,21 @@ from haloconv.sim.backends.job import Job, Outcome
 __all__ = ["simulate", "unavailable"]
 
 # -O6 -g0 runs about 2.5 times faster than with debug information, which only waveforms need.
+# -noflatten: a function for each module instead of one for all. Compilers take more than linear
+# time for long functions: an engine of 8 x 8 lanes builds in 16 s instead of 39 and runs as fast.
 # A fresh process each time: results of a long-lived one depend on what it did before.
 _YOSYS = """
 from pyosys import libyosys
 design = libyosys.Design()
-for command in ("read_rtlil device.il", "write_cxxrtl -O6 -g0 -header device.cc"):
+for command in ("read_rtlil device.il", "write_cxxrtl -noflatten -O6 -g0 -header device.cc"):
     libyosys.run_pass(command, design)
 """
 # One translation unit, so that the harness and the netlist are optimised together.
-_UNIT = '#include "device.cc"\n#include "cxxrtl_device.cc"\n'
+_UNIT = "".join(
+    f'#include "{name}"\n' for name in ("cxxrtl_slices.h", "device.cc", "cxxrtl_device.cc")
+)
+_OPTIMIZE = 2
+"""Builds as fast as level 1, since unused code goes early, and runs 1.2 to 2 times faster."""
 
 
 def unavailable() -> str | None:
@@ -62,7 +68,7 @@ def library(dut: Any, job: Job) -> Path:
         If Yosys or the compiler fails.
     """
     text = netlist(dut)
-    options = ["-std=c++17", f"-O{job.optimize}"]
+    options = ["-std=c++17", f"-O{_OPTIMIZE if job.optimize is None else job.optimize}"]
 
     def build(folder: Path) -> Path:
         (folder / "device.il").write_text(text, encoding="utf-8")

@@ -55,7 +55,7 @@ class Job:
     faults: tuple[tuple[int, int], ...]
     max_cycles: int
     abort_at: int | None
-    optimize: int
+    optimize: int | None
     vcd: Path | None
     progress: Callable[[int], None] | None
 

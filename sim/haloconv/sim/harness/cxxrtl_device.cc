@@ -29,8 +29,11 @@ class Device {
         top_.step();
     }
     void edge() {
+        // Registers take over values that `settle` has made final, so one pass is enough; what
+        // follows from them waits for the next `settle`, together with the new inputs.
         top_.p_clk.set<bool>(true);
-        top_.step();
+        top_.eval(nullptr);
+        top_.commit();
     }
 
     bool get_request_valid() const { return bool(level(top_.p_memory____read__request____valid)); }
