@@ -1,6 +1,6 @@
 """One int32 sum into one int8 result each cycle, in the built rounding modes."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from amaranth import *
 from amaranth.lib import wiring
@@ -11,6 +11,23 @@ from haloconv.planner.requantization import ROUNDINGS
 __all__ = ["Requantizer"]
 
 
+def _register(
+    m: Module,
+    value: Value,
+    name: str,
+    *,
+    clear: Value | None = None,
+    reset_less: bool = True,
+) -> Signal:
+    """Register ``value``; ``clear`` makes 0 of it, by the flip-flop's own reset on most FPGAs."""
+    q = Signal(value.shape(), name=name, reset_less=reset_less)
+    m.d.sync += q.eq(value)
+    if clear is not None:
+        with m.If(clear):
+            m.d.sync += q.eq(0)
+    return q
+
+
 def _differs(bits: Value, sign: Value) -> Value:
     """High when a bit of ``bits`` is not ``sign``."""
     return (bits ^ sign.replicate(len(bits))).any()
@@ -19,30 +36,30 @@ def _differs(bits: Value, sign: Value) -> Value:
 class Requantizer(wiring.Component):
     """Scale, round, move and clamp one int32 sum a cycle, exactly (docs/arithmetic.md).
 
-    Every mode is a shift of one product ``P = a * q`` to the right by ``s = 32 + amount`` and one
-    increment, so that the modes share multiplier, shifter and clamp and differ in a few gates::
+    Every mode is a shift of one product ``P = sum * multiplier`` to the right by ``s`` >= 32 and
+    one increment, so the modes share multiplier, shifter and clamp and differ in a few gates::
 
-        i_sum -> align -> [normalise, round to 24 bits] -> 4 products -> sums -> P
-          P ^ sign -> shift by 16, 8 -> 4, 2, 1 -> ^ sign, + Zy + increment -> clamp -> o
+        i_sum -> align -> [normalise, round to 24 bits] -> 4 products -> middle two added -> P
+          P ^ sign -> shift by 16, 8 -> 4, 2 -> 1 -> ^ sign -> + zero point + increment -> clamp
 
-    * A left shift (``i_shift`` >= 0) leaves the int8 range unless the sum fits 16 bits, so the sum
-      is moved up by a constant 16 bits instead, and the shifter takes ``15 - i_shift`` back. What
-      does not fit becomes a value of the same sign that is sure to saturate.
-    * With ``P = B * 2**31 + ...`` and ``r`` the bit below ``B``, the first rounding of "double"
-      makes ``B + r``. That sum is never formed: it matters to the second rounding only through a
-      carry that runs through all bits between ``r`` and the second rounding bit, "all ones" there.
-      Negative products are shifted as their ones' complement, which turns "tie away from zero"
-      into "tie up" of the magnitude. "single" has no such carry; "away" lets it start from all
-      bits below; "double_up" asks for "none" instead of "all" where the product is negative.
+    * A left shift leaves the range of int8 unless the sum fits 16 bits. So the sum is moved up by
+      a constant 16 bits, the shifter takes ``15 - i_shift`` of them back, and sums that do not fit
+      are marked as out of range.
+    * "double" and "double_up" round at bit 31 of P first. That sum is never formed: it matters to
+      the second rounding only by a carry that runs from bit 30 through all bits below the second
+      rounding bit, when all of them are one. Negative products are shifted as their ones'
+      complement, which turns "tie away from zero" into "tie up" of the magnitude; "double_up"
+      looks for all zero instead where the product is negative. "single" has no such carry, and
+      that of "away" starts from all bits of a negative product.
     * "fp32" brings the sum to 31 bits and rounds it to 24, so that the product of the significands
-      has its leading one in one of two places, and the rounding of the product to 24 bits is the
-      same carry, started at a fixed bit.
+      has its leading one at one of two places. Its rounding to 24 bits is such a carry again, and
+      all zero below the rounding bit is a tie.
 
     There is no valid and no stall: whoever needs them delays them by :attr:`latency`.
 
     Timing
     ------
-    Latency 8 cycles, 11 with "fp32", 1 without any mode; initiation interval 1. Both hold for raw
+    Latency 9 cycles, 12 with "fp32", 1 without any mode; initiation interval 1. Both hold for raw
     sums as well.
 
     Resources
@@ -128,273 +145,284 @@ class Requantizer(wiring.Component):
         """Cycles from ``i_*`` to ``o``."""
         if not self._roundings:
             return 1
-        return 11 if "fp32" in self._roundings else 8
+        return 12 if "fp32" in self._roundings else 9
 
-    def _selected(self, *names: str) -> Value:
-        """High when one of ``names`` is built and selected; a constant where that is known."""
-        built = [name for name in self._roundings if name in names]
-        if len(built) == len(self._roundings):
+    def _selected(self, name: str) -> Value:
+        """High when mode ``name`` is built and selected; a constant where that is known."""
+        if self._roundings == (name,):
             return Const(1)
-        return Cat(self.rounding == ROUNDINGS.index(name) for name in built).any()
+        if name not in self._roundings:
+            return Const(0)
+        return self.rounding == ROUNDINGS.index(name)
 
     def elaborate(self, platform) -> Module:
         m = Module()
         if not self._roundings:
-            total = Signal(signed(32), reset_less=True)
-            m.d.sync += total.eq(self.i_sum)
-            m.d.comb += self.o.eq(total)
+            m.d.comb += self.o.eq(_register(m, self.i_sum, "sum"))
             return m
-
-        def register(value: Value, name: str, **kwargs) -> Signal:
-            q = Signal(value.shape(), name=name, reset_less=kwargs.pop("reset_less", True))
-            m.d.sync += q.eq(value)
-            return q
-
-        raw = self.raw
-        has_float = "fp32" in self._roundings
-        is_float = (self._selected("fp32") & ~raw) if has_float else Const(0)
-
-        a, q, amount, force, left = self._align(m, is_float)
-        if has_float:
-            a_low, a_high, q, amount, force, left = self._normalise(
-                m, is_float, a, q, amount, left, register
-            )
+        if "fp32" in self._roundings:
+            multiplicand, multiplier, control = self._prepare_float(m)
         else:
-            a_low, a_high, amount = a[:16], a[16:].as_signed(), amount[:5]
-
-        # Four products: high and low 16 bits of either side. Those of an iCE40 go wrong without
-        # their reset (Yosys merges them into adders), so they keep it everywhere.
-        q_low, q_high = q[:16], q[16:31]
-        low = register(a_low * q_low, "low", reset_less=False)
-        middle_0 = register(a_high * q_low, "middle_0", reset_less=False)
-        middle_1 = register(a_low * q_high, "middle_1", reset_less=False)
-        high = register(a_high * q_high, "high", reset_less=False)
-        travelling = Cat(amount, force, left)
-        travelling = register(travelling, "travelling_1")
-
-        # |middle_0| <= 2**31 and 0 <= middle_1 < 2**31 + 2**24, so 33 bits hold the sum; high and
-        # low do not overlap, 31 bits of high reach the sign of P.
-        middle = Signal(signed(33), reset_less=True)
-        m.d.sync += middle.eq(middle_0 + middle_1)
-        outer = register(Cat(low[:32], high[:31]), "outer")
-        travelling = register(travelling, "travelling_2")
-
-        upper = Signal(signed(47), reset_less=True)
-        m.d.sync += upper.eq(outer[16:].as_signed() + middle)
-        below_16 = register(outer[:16].any(), "below_16")
-        travelling = register(travelling, "travelling_3")
-
-        amount, force, left = travelling[:5], travelling[5], travelling[6]
-        product = Cat(Const(0, 16), upper)
-        negative = Signal()
-        m.d.comb += negative.eq(upper[46] & ~raw)
-        bits = Signal(31)  # rounding bit of amount 0, then the integer bits; bit 62 is the sign
-        m.d.comb += bits.eq(product[31:62] ^ negative.replicate(31))
-        seeds = self._carry_seeds(product, negative, below_16, left)
-
-        # Shift right, largest step first, keeping 8 integer bits above the furthest step to come:
-        # `over` collects what lies above, `ones` and `zeros` are what they say of all bits that
-        # leave below. Raw sums pass in place, with the bits that the shifter drops beside it.
-        over, ones, zeros = force, Const(1), Const(1)
-        for step, width in ((16, 24), (8, 16)):
-            shift = amount[step.bit_length() - 1]
-            over, ones, zeros, bits = self._shift(m, shift, step, width, bits, over, ones, zeros)
-        dropped = register(Cat(product[30], product[47:62]), "dropped_5")
-        bits = register(bits, "bits_5")
-        over = register(over, "over_5")
-        ones, zeros = register(ones, "ones_5"), register(zeros, "zeros_5")
-        seeds = register(seeds, "seeds_5")
-        amount = register(amount[:3], "amount_5")
-        negative = register(negative, "negative_5")
-
-        ones, zeros = ones & seeds[0], zeros & seeds[1]
-        dropped = register(Cat(dropped[0], bits[9:], dropped[1:]), "dropped_6")
-        for step, width in ((4, 12), (2, 10), (1, 9)):
-            shift = amount[step.bit_length() - 1]
-            over, ones, zeros, bits = self._shift(m, shift, step, width, bits, over, ones, zeros)
-        half = register(bits[0], "half_6")
-        floor = register(Cat(bits[1:] ^ negative.replicate(8), negative), "floor_6")
-        over = register(over, "over_6")
-        ones, zeros = register(ones, "ones_6"), register(zeros, "zeros_6")
-        passing = Cat(dropped[0], half, floor[:8], dropped[1:])
-
-        negative = floor[8]
-        if has_float:
-            odd = floor[0] ^ negative
-            up = Mux(
-                is_float,
-                Mux(half, ~zeros | odd, ones & odd),
-                (half & ~zeros) | ones,
-            )
-        else:
-            up = (half & ~zeros) | ones
-        # One adder with carry in: the lowest bit makes the carry. -256 - 128 .. 256 + 127.
-        moved = Signal(signed(11))
-        m.d.comb += moved.eq(
-            Cat(Const(1, 1), floor).as_signed() + Cat(up ^ negative, self.zero_point).as_signed()
-        )
-        result = Signal(signed(10), reset_less=True)
-        with m.If(raw):
-            m.d.sync += result.eq(0)
-        with m.Else():
-            m.d.sync += result.eq(moved[1:])
-        over = register(over, "over_7")
-        negative = register(negative, "negative_7")
-        passing_7 = Signal(32, reset_less=True)
-        with m.If(raw):
-            m.d.sync += passing_7.eq(passing)
-        with m.Else():
-            m.d.sync += passing_7.eq(0)
-
-        above = Signal()
-        below = Signal()
-        m.d.comb += [above.eq(result > self.clamp_high), below.eq(result < self.clamp_low)]
-        clamped = ~raw & (over | above | below)
-        bound = Mux(Mux(over, ~negative, above), self.clamp_high, self.clamp_low)
-        sign = Mux(clamped, bound[7], result[9] & ~raw)
-        byte = Signal(8, reset_less=True)
-        extension = Signal(24, reset_less=True)
-        m.d.sync += byte.eq(Mux(clamped, bound, result[:8] | passing_7[:8]))
-        with m.If(sign):
-            m.d.sync += extension.eq(-1)
-        with m.Else():
-            m.d.sync += extension.eq(passing_7[8:])
-        m.d.comb += self.o.eq(Cat(byte, extension))
+            multiplicand, multiplier, control = self._prepare(m)
+        outer, middle, control = self._multiply(m, multiplicand, multiplier, control)
+        product, negative, below_16, control = self._add(m, outer, middle, control)
+        # The code is decoded a cycle ahead: it stands still long before a product comes.
+        late = {name: self._selected(name) for name in ROUNDINGS}
+        if len(self._roundings) > 1:
+            late |= {name: _register(m, late[name], f"is_{name}") for name in self._roundings}
+        floor, up, over, passing = self._shift(m, late, product, negative, below_16, control)
+        self._finish(m, floor, up, over, passing)
         return m
 
-    def _align(self, m: Module, is_float: Value) -> tuple[Signal, Signal, Signal, Value, Signal]:
-        """First stage: sum moved up by 16 bits or not, multiplier, shift amount.
-
-        Returns the registers of the sum, of the multiplier, and of the amount (9 bits signed, with
-        "fp32" still without the normalising shift), whether to saturate, and a mark: with "fp32"
-        that the sum was moved, else that the first rounding takes place (a right shift).
-        """
-        total, shift = self.i_sum, self.i_shift
-        has_float = "fp32" in self._roundings
-        sign = total[31]
-        fits = Signal()
-        m.d.comb += fits.eq(~_differs(total[15:31], sign))
-        left = Signal()
-        m.d.comb += left.eq(Mux(is_float, fits, ~shift[5]) & ~self.raw)
-        # Left shifts of 16 and more push every sum but 0 out of range.
-        lost = ~is_float & (~fits | (shift[4] & total[:16].any()))
-
-        a = Signal(signed(32), name="a_1", reset_less=True)
-        with m.If(left):
-            m.d.sync += [
-                a[:16].eq(0),
-                a[16:30].eq(total[:14]),
-                a[30].eq(Mux(lost, ~sign, total[14])),
-            ]
-        with m.Else():
-            m.d.sync += a[:31].eq(total[:31])
-        m.d.sync += a[31].eq(sign)
+    def _align(self, m: Module, is_float: Value, fits: Value) -> tuple[Value, Value, Signal]:
+        """Sum moved up by 16 bits or not, multiplier, and whether the sum was moved."""
+        total, raw = self.i_sum, self.raw
+        moved = Signal()
+        m.d.comb += moved.eq(Mux(is_float, fits, ~self.i_shift[5]) & ~raw)
+        upper = Mux(moved, total[:15], total[16:31])
+        low = _register(m, total[:16], "aligned_low", clear=moved)
+        high = _register(m, Cat(upper, total[31]), "aligned_high")
 
         # Raw sums are multiplied by 2**30, significands of a float32 have 24 bits. A subnormal
         # scale reads as a normal one of the same exponent: either gives 0.
-        q = Signal(31, name="q_1", reset_less=True)
-        with m.If(self.raw):
-            m.d.sync += q[:23].eq(0)
-        with m.Else():
-            m.d.sync += q[:23].eq(self.i_multiplier[:23])
-        with m.If(self.raw | is_float):
-            m.d.sync += q[24:30].eq(0)
-        with m.Else():
-            m.d.sync += q[24:30].eq(self.i_multiplier[24:30])
-        m.d.sync += [
-            q[23].eq(~self.raw & (is_float | self.i_multiplier[23])),
-            q[30].eq(self.raw | (~is_float & self.i_multiplier[30])),
-        ]
+        given = self.i_multiplier
+        multiplier = Cat(
+            _register(m, given[:23], "multiplier_low", clear=raw),
+            _register(m, (given[23] | is_float) & ~raw, "multiplier_23"),
+            _register(m, given[24:30], "multiplier_high", clear=raw | is_float),
+            _register(m, raw | (given[30] & ~is_float), "multiplier_30"),
+        )
+        return Cat(low, high), multiplier, _register(m, moved, "moved")
 
-        # s - 32: -1 - shift for a right shift, 15 - shift once the sum is moved; 118 - exponent.
-        amount = Signal(signed(9), name="amount_1", reset_less=True)
+    def _lost(self, m: Module, is_float: Value, fits: Value) -> Value:
+        """Whether a left shift brings the sum out of range whatever the multiplier is, 0 apart.
+
+        So it does with sums of more than 16 bits, and with all but 0 if it is 16 or more.
+        """
+        shift = self.i_shift
+        reasons = Cat(~fits, shift[4] & self.i_sum[:16].any())
+        return _register(m, reasons, "lost", clear=self.raw | is_float | shift[5]).any()
+
+    def _prepare(self, m: Module) -> tuple[tuple[Value, Value], Value, Value]:
+        """First stage without "fp32"."""
+        shift = self.i_shift
+        fits = ~_differs(self.i_sum[15:31], self.i_sum[31])
+        a, q, moved = self._align(m, Const(0), fits)
+        lost = self._lost(m, Const(0), fits)
+        amount = Cat(~shift[:4], shift[5] & ~shift[4])
+        amount = _register(m, amount, "amount", clear=self.raw)
+        return (a[:16], a[16:].as_signed()), q, Cat(amount, moved, lost & q[30])
+
+    def _prepare_float(self, m: Module) -> tuple[tuple[Value, Value], Value, Value]:
+        """First four stages with "fp32": bring the sum to 31 bits and sign, round it to 24."""
+        total, shift = self.i_sum, self.i_shift
+        float_now = self._selected("fp32") & ~self.raw
+        is_float = _register(m, float_now, "is_float_now")
+
+        # Four bits each that a normalising step of 4 drops: nothing but sign?
+        empty = [~_differs(total[k : k + 4], total[31]) for k in range(27, 2, -4)]
+        fits = ~_differs(total[15:31], total[31])
+        a, q, moved = self._align(m, float_now, fits)
+        lost = self._lost(m, float_now, fits)
+        empty_8 = _register(
+            m, Cat(empty[0] & empty[1], empty[4] & empty[5]), "empty_8", clear=~float_now
+        )
+        empty_4 = _register(m, Cat(*empty[::2]), "empty_4", clear=~float_now)
+        # Right shift: -1 - shift, 15 - shift once the sum is moved, 118 - exponent + normalising.
         fixed = Cat(~shift[:4], shift[5] & ~shift[4])
-        if has_float:
-            m.d.sync += amount.eq(Mux(is_float, 118 - self.i_multiplier[23:31], fixed))
-        else:
-            m.d.sync += amount.eq(fixed)
-        with m.If(self.raw):
-            m.d.sync += amount.eq(0)
-        mark = Signal(name="mark_1", reset_less=True)
-        m.d.sync += mark.eq(left)
-        return a, q, amount, Const(0), mark
+        amount = Signal(signed(9))
+        m.d.comb += amount.eq(Mux(float_now, 118 - self.i_multiplier[23:31], fixed))
+        amount = _register(m, amount, "amount_1", clear=self.raw)
 
-    def _normalise(self, m, is_float, a, q, amount, moved, register):
-        """Three stages of "fp32": bring the sum to 31 bits and sign, round it to 24."""
         # Steps 8 and 4.
-        by_8 = Signal()
-        m.d.comb += by_8.eq(is_float & ~_differs(a[23:31], a[31]))
-        a_8 = Mux(by_8, Cat(Const(0, 8), a[:24]), a.as_unsigned())
-        by_4 = Signal()
-        m.d.comb += by_4.eq(is_float & ~_differs(a_8[27:31], a_8[31]))
-        a_2 = register(Mux(by_4, Cat(Const(0, 4), a_8[:28]), a_8), "a_2")
-        count = register(Cat(by_4, by_8, moved), "count_2")
-        q, amount = register(q, "q_2"), register(amount, "amount_2")
+        by_8 = Mux(moved, empty_8[1], empty_8[0])
+        by_4 = Mux(by_8, Mux(moved, empty_4[3], empty_4[1]), Mux(moved, empty_4[2], empty_4[0]))
+        a = Mux(by_8, Cat(Const(0, 8), a[:24]), a)
+        a = Mux(by_4, Cat(Const(0, 4), a[:28]), a)
+        a = _register(m, a, "normalised_4")
+        steps = _register(m, Cat(by_4, by_8, moved & is_float), "steps_2")
+        control = _register(m, Cat(moved, lost & q[30]), "control_2")
+        q, amount = _register(m, q, "multiplier_2"), _register(m, amount, "amount_2")
 
         # Steps 2 and 1. Of the bits that the rounding drops, only "any" is kept below the half.
-        by_2 = Signal()
-        m.d.comb += by_2.eq(is_float & ~_differs(a_2[29:31], a_2[31]))
-        a_4 = Mux(by_2, a_2[3:30], a_2[5:])
-        rest = a_2[:3].any() | (~by_2 & a_2[3:5].any())
-        by_1 = Signal()
-        m.d.comb += by_1.eq(is_float & (a_4[26] == a_4[25]))
-        a_3 = register(Mux(by_1, a_4[:26], a_4[1:]), "a_3")  # bits 6..31
-        rest = register(rest | (~by_1 & a_4[0]), "rest_3")
-        whole = Signal(6, reset_less=True, name="whole_3")  # bits 0..5 for the other modes
-        with m.If(is_float):
-            m.d.sync += whole.eq(0)
-        with m.Else():
-            m.d.sync += whole.eq(a_2[:6])
-        count = register(Cat(by_1, by_2, count), "count_3")
-        q, amount = register(q, "q_3"), register(amount, "amount_3")
+        by_2 = is_float & ~_differs(a[29:31], a[31])
+        upper = Mux(by_2, a[3:30], a[5:])  # bits 5..31
+        by_1 = is_float & (upper[26] == upper[25])
+        rest = a[:3].any() | (~by_2 & a[3:5].any()) | (~by_1 & upper[0])
+        upper = _register(m, Mux(by_1, upper[:26], upper[1:]), "normalised_1")  # bits 6..31
+        rest = _register(m, rest, "rest")
+        exact = _register(m, a[:6], "exact", clear=is_float)  # bits 0..5 for the other modes
+        steps = _register(m, Cat(by_1, by_2, steps), "steps_3")
+        control = _register(m, control, "control_3")
+        q, amount = _register(m, q, "multiplier_3"), _register(m, amount, "amount_3")
 
         # The carry of the rounding stays in the low part, which grows to 17 bits.
-        up = is_float & a_3[0] & (a_3[1] | rest)
-        a_low = Signal(17, reset_less=True)
-        with m.If(is_float):
-            m.d.sync += a_low[:7].eq(0)
-        with m.Else():
-            m.d.sync += a_low[:7].eq(Cat(whole, a_3[0]))
-        m.d.sync += a_low[7:].eq(a_3[1:10] + up)
-        a_high = register(a_3[10:].as_signed(), "a_high")
+        carry = is_float & upper[0] & (upper[1] | rest)
+        rounded = Signal(10)
+        m.d.comb += rounded.eq(upper[1:10] + carry)
+        low = Cat(
+            _register(m, Cat(exact, upper[0]), "multiplicand_exact", clear=is_float),
+            _register(m, rounded, "multiplicand_low"),
+        )
+        high = _register(m, upper[10:].as_signed(), "multiplicand_high")
         right = Signal(signed(10))
-        m.d.comb += right.eq(amount + Cat(count[:4], count[4] & is_float))
+        m.d.comb += right.eq(amount + steps)
+        right = _register(m, right, "amount_4")
+        # A sum of 0 has no leading one and must not saturate.
+        nonzero = _register(m, upper[25] ^ upper[24], "nonzero")
+        control = _register(m, control, "control_4")
+        q = _register(m, q, "multiplier_4")
         far = ~right[9] & right[5:9].any()
-        amount = register(right[:5] | far.replicate(5), "amount_4")
-        # A sum of 0 has no leading one.
-        force = register(right[9] & (a_3[25] ^ a_3[24]), "force_4")
-        return a_low, a_high, register(q, "q_4"), amount, force, register(count[4], "mark_4")
+        amount = right[:5] | far.replicate(5)
+        return (low, high), q, Cat(amount, control[0], control[1] | (right[9] & nonzero))
 
-    def _carry_seeds(self, product, negative, below_16, left) -> Value:
-        """Whether "all" and "none" of the bits under bit 31 carry into the rounding bit."""
-        selected = self._selected
+    def _multiply(
+        self, m: Module, multiplicand: tuple[Value, Value], multiplier: Value, control: Value
+    ) -> tuple[Signal, Signal, Signal]:
+        """Two stages: four products of high and low 16 bits, of which the middle two are added."""
+        low, high = multiplicand
+
+        def product(a: Value, q: Value, name: str) -> Signal:
+            # Yosys merges a product register without reset into an adder on the iCE40, wrongly.
+            return _register(m, a * q, name, reset_less=False)
+
+        low_low = product(low, multiplier[:16], "low_low")
+        high_low = product(high, multiplier[:16], "high_low")
+        low_high = product(low, multiplier[16:31], "low_high")
+        high_high = product(high, multiplier[16:31], "high_high")
+        control = _register(m, control, "control_products")
+
+        # |high_low| <= 2**31 and 0 <= low_high < 2**31 + 2**24, so 33 bits hold the sum. The outer
+        # two do not overlap, and 31 bits of high_high reach the sign of P.
+        middle = Signal(signed(33))
+        m.d.comb += middle.eq(high_low + low_high)
+        outer = _register(m, Cat(low_low[:32], high_high[:31]), "outer")
+        middle = _register(m, middle, "middle")
+        return outer, middle, _register(m, control, "control_middle")
+
+    def _add(
+        self, m: Module, outer: Value, middle: Value, control: Value
+    ) -> tuple[Value, Signal, Signal, Signal]:
+        """One stage: P, its sign (0 for raw sums), and whether any of its low 16 bits is one."""
+        total = Signal(signed(47))
+        m.d.comb += total.eq(outer[16:].as_signed() + middle)
+        product = Cat(Const(0, 16), _register(m, total, "product"))
+        negative = _register(m, total[46], "negative", clear=self.raw)
+        below_16 = _register(m, outer[:16].any(), "below_16")
+        return product, negative, below_16, _register(m, control, "control_product")
+
+    def _shift(
+        self,
+        m: Module,
+        late: Mapping[str, Value],
+        product: Value,
+        negative: Value,
+        below_16: Value,
+        control: Value,
+    ) -> tuple[Value, Signal, Signal, Value]:
+        """Three stages: floor of P >> s in 9 bits, increment, out of range or not, raw sum.
+
+        Steps go from large to small and keep 8 integer bits above the furthest step to come. Of
+        the bits that leave above only "any one" matters, of those below "all one" and "all zero".
+        Raw sums pass unshifted; ``beside`` carries what the steps drop of them.
+        """
+        # Bit 31 is the rounding bit if no step is taken, bit 62 the sign.
+        bits = product[31:62] ^ negative.replicate(31)
+        step_4, step_3 = control[4], control[3]
+        bits_4 = Mux(step_4, bits[16:], bits[:24])
+        over = Cat(control[6] | (~step_4 & bits[24:].any()), ~step_4 & ~step_3 & bits[16:24].any())
+        ones = Cat(~step_4 | bits[:16].all(), ~step_3 | bits_4[:8].all())
+        zeros = Cat(~step_4 | ~bits[:16].any(), ~step_3 | ~bits_4[:8].any())
+        seed_ones, seed_zeros = self._seeds(m, late, product, negative, below_16, control[5])
+        bits = _register(m, Mux(step_3, bits_4[8:], bits_4[:16]), "bits_3")
+        over = _register(m, over, "over_3").any()
+        ones, zeros = _register(m, ones, "ones_3").all(), _register(m, zeros, "zeros_3").all()
+        negative = _register(m, negative, "negative_3")
+        beside = _register(m, Cat(product[30], product[47:62]), "beside_3")
+        amount = _register(m, control[:3], "amount_3")
+
+        step_2, step_1 = amount[2], amount[1]
+        bits_2 = Mux(step_2, bits[4:], bits[:12])
+        over |= (~step_2 & bits[12:].any()) | (~step_1 & bits_2[10:].any())
+        ones &= (~step_2 | bits[:4].all()) & (~step_1 | bits_2[:2].all())
+        zeros &= (~step_2 | ~bits[:4].any()) & (~step_1 | ~bits_2[:2].any())
+        beside = _register(m, Cat(beside[0], bits[10:], beside[1:]), "beside_1")
+        bits = _register(m, Mux(step_1, bits_2[2:], bits_2[:10]), "bits_1")
+        over = _register(m, over, "over_1")
+        ones = _register(m, ones & seed_ones, "ones_1")
+        zeros = _register(m, zeros & seed_zeros, "zeros_1")
+        negative = _register(m, negative, "negative_1")
+        step_0 = _register(m, amount[0], "amount_1")
+
+        bits_0 = Mux(step_0, bits[1:], bits[:9])
+        over = _register(m, over | (~step_0 & bits[9]), "over")
+        ones &= ~step_0 | bits[0]
+        zeros &= ~step_0 | ~bits[0]
+        half, odd = bits_0[0], bits_0[1]
+        is_float = late["fp32"]
+        # A tie is half & zeros: up to even for "fp32". Ones carry into the half, and make a tie
+        # where they carry into a half of 0.
+        up = (half & (~zeros | (is_float & odd))) | (ones & (~is_float | odd))
+        up = _register(m, up ^ negative, "up")
+        floor = _register(m, Cat(bits_0[1:] ^ negative.replicate(8), negative), "floor")
+        half = _register(m, half, "half")
+        beside = _register(m, Cat(beside[0], bits[9], beside[1:]), "beside_0")
+        return floor, up, over, Cat(beside[0], half, floor[:8], beside[1:])
+
+    def _seeds(
+        self,
+        m: Module,
+        late: Mapping[str, Value],
+        product: Value,
+        negative: Value,
+        below_16: Value,
+        moved: Value,
+    ) -> tuple[Value, Value]:
+        """One stage: do the bits below bit 31 carry as ones (as zeros, tie) into those above?"""
         any_28 = below_16 | product[16:29].any()
-        any_29 = any_28 | product[29]
-        any_30 = any_29 | product[30]
+        any_30 = any_28 | product[29:31].any()
         bit_30 = product[30] ^ negative
-        ones: list[Value] = []
-        zeros: list[Value] = []
-        if "double" in self._roundings:
-            ones.append(selected("double") & ~left & bit_30)
-        if "double_up" in self._roundings:
-            ones.append(selected("double_up") & ~left & ~negative & bit_30)
-            zeros.append(selected("double_up") & ~left & negative & ~bit_30)
-        if "away" in self._roundings:
-            ones.append(selected("away") & negative & ~any_30)
+        fixed = ~moved & bit_30 & (late["double"] | (late["double_up"] & ~negative))
+        ones = fixed | (late["away"] & negative & ~any_30)
+        zeros = late["double_up"] & ~moved & negative & ~bit_30
+        ones, zeros = _register(m, ones, "seed_ones"), _register(m, zeros, "seed_zeros")
         if "fp32" in self._roundings:
             # Half to even of the product at bit 31, or at bit 30 if it is one bit shorter.
-            long = product[54] ^ negative
-            up_31 = (product[30] & (product[31] | any_29)) ^ negative
-            up_30 = (product[29] & (product[30] | any_28)) ^ negative
-            ones.append(selected("fp32") & Mux(long, up_31, up_30 & bit_30))
-            zeros.append(selected("fp32") & ~Mux(long, up_31, up_30 | bit_30))
-        return Cat(Cat(*ones).any(), Cat(*zeros).any())
+            up_31 = product[30] & (product[31] | product[29] | any_28)
+            up_30 = product[29] & (product[30] | any_28)
+            up_31 = _register(m, up_31 ^ negative, "up_31")
+            up_30 = _register(m, up_30 ^ negative, "up_30")
+            bit_30 = _register(m, bit_30, "bit_30")
+            long = _register(m, product[54] ^ negative, "long")
+            ones |= late["fp32"] & Mux(long, up_31, up_30 & bit_30)
+            zeros |= late["fp32"] & ~Mux(long, up_31, up_30 | bit_30)
+        return ones, zeros
 
-    def _shift(self, m, shift, step, width, bits, over, ones, zeros):
-        """One step of the shifter; returns over, ones, zeros and ``width`` bits."""
-        shifted = Signal(width, name=f"shifted_{step}")
-        m.d.comb += shifted.eq(Mux(shift, bits[step:], bits[:width]))
-        over = over | (~shift & bits[width:].any())
-        ones = ones & (~shift | bits[:step].all())
-        zeros = zeros & ~(shift & bits[:step].any())
-        return over, ones, zeros, shifted
+    def _finish(self, m: Module, floor: Value, up: Value, over: Value, passing: Value) -> None:
+        """Two stages: zero point and increment, then clamp or raw sum."""
+        raw, low, high = self.raw, self.clamp_low, self.clamp_high
+        # One adder with carry in: the lowest bit makes the carry. -256 - 128 .. 256 + 127.
+        moved = Signal(signed(11))
+        m.d.comb += moved.eq(
+            Cat(Const(1, 1), floor).as_signed() + Cat(up, self.zero_point).as_signed()
+        )
+        # Bits 8 and 9 alone bring a saturated result out of the range of int8.
+        negative = floor[8]
+        result = Cat(
+            moved[1:9], Mux(over, ~negative, moved[9]), Mux(over, negative, moved[10])
+        ).as_signed()
+        result = _register(m, result, "result", clear=raw)
+        passing = _register(m, passing, "passing", clear=~raw)
+
+        # The sign of a difference costs less than a signed comparison.
+        above, below = (high - result)[10], (result - low)[10]
+        clamped = ~raw & (above | below)
+        bound = Mux(above, high, low)[:8]
+        sign = Mux(clamped, bound[7], result[9])
+        byte = _register(m, Mux(clamped, bound, result[:8] | passing[:8]), "byte")
+        # Written so that the flip-flops' own set makes the sign extension.
+        extension = Signal(24, reset_less=True)
+        m.d.sync += extension.eq(passing[8:])
+        with m.If(sign):
+            m.d.sync += extension.eq(-1)
+        m.d.comb += self.o.eq(Cat(byte, extension))
