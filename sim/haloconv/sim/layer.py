@@ -1,6 +1,7 @@
 """One call that simulates a convolution layer on the generated engine."""
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,12 @@ class LayerResult:
     counters: dict[str, int]
     plan: Plan
     backend: str
+
+
+@lru_cache(maxsize=8)
+def _engine(config: EngineConfig) -> Engine:
+    """Return the engine of a configuration, kept as compiled simulators keep its netlist."""
+    return Engine(config)
 
 
 def simulate_layer(
@@ -155,7 +162,7 @@ def simulate_layer(
             raise ValueError(f"stalls must be at least 0 and below 1, not {stalls!r}")
         max_cycles = int(batch * (4 * plan.cycles / (1 - share) + 10_000))
     result = run(
-        Engine(config),
+        _engine(config),
         program.image,
         program_address=program.program_address,
         latency=latency,
