@@ -187,5 +187,5 @@ def simulate_layer(
         bytes_written=counters["output_bytes"],
         counters=counters,
         plan=plan,
-        backend=result.backend,
+        backend=result.backend.name,
     )
