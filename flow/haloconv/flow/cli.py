@@ -11,6 +11,7 @@ from haloconv.flow.commands.demo import demo
 from haloconv.flow.commands.gemm import gemm
 from haloconv.flow.commands.plan import plan
 from haloconv.flow.commands.simulate import simulate
+from haloconv.flow.commands.verify import verify
 from haloconv.flow.commands.verilog import verilog
 from haloconv.planner.version import __version__
 
@@ -31,7 +32,7 @@ def commands(traceback: bool) -> None:
     """
 
 
-for _command in (plan, simulate, verilog, gemm, demo):
+for _command in (plan, simulate, verify, verilog, gemm, demo):
     commands.add_command(_command)
 
 
