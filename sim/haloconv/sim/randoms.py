@@ -98,7 +98,8 @@ class RandomCase:
         plan = "planned" if self.tile is None else f"{self.mode} {self.order} {self.tile}"
         return (
             f"{self.kind} {layer.input_shape[1:]} -> {layer.output_shape[1:]} "
-            f"kernel {layer.kernel} stride {layer.stride} dilation {layer.dilation} pads {layer.pads} "
+            f"kernel {layer.kernel} stride {layer.stride} dilation {layer.dilation} "
+            f"pads {layer.pads} "
             f"groups {layer.groups}, {self.result}, N={self.inputs.shape[0]}, "
             f"lanes {config.out_lanes}x{config.split_lanes}, bus {config.bus_bytes}, "
             f"buffers {config.input_bytes} {config.weight_bytes} {config.psum_bytes} "
