@@ -11,14 +11,14 @@ The walk follows the engine's blocks from event to event, in cycles since start:
   and for room behind the requantisers;
 * writer: a row of results a cycle, and as many cycles as the beats that it ends.
 
-Rows of an operand and rows of outputs repeat. Once two windows of them took equally long the walk
-jumps over the rest, so its cost hardly grows with the layer.
+Rows of an operand and rows of outputs repeat. Once everything that decides what happens next stands
+as it stood some rows before, the walk jumps over the repetitions, so its cost hardly grows with the
+layer and its cycles are those of the walk row by row.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
 from math import gcd
 
 from haloconv.planner.config import EngineConfig
@@ -32,11 +32,11 @@ from haloconv.planner.latency import (
 )
 from haloconv.planner.layer import ConvLayer
 from haloconv.planner.tile import Tile
-from haloconv.planner.timeline import SEGMENTS_AHEAD, ReadTimeline, WriteTimeline
+from haloconv.planner.timeline import BURST_BYTES, SEGMENTS_AHEAD, ReadTimeline, WriteTimeline
 
 __all__ = ["CAUSES", "Schedule", "TileTiming", "schedule_layer"]
 
-CAUSES = ("compute", "load", "drain", "write")
+CAUSES: tuple[str, ...] = ("compute", "load", "drain", "write")
 """What decides when a tile's computing ends: its multiplications, the loads of its operands, the
 drain of its sums, or the write port."""
 
@@ -44,6 +44,8 @@ QUEUE = 4
 """Tiles that the sequencer runs ahead of the slowest block."""
 SEQUENCE = 4
 """Cycles from tile to tile in the sequencer."""
+JUMPS = True
+"""Jump over repetitions; tests compare with the walk row by row."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,28 @@ class _Computed:
     cause: str
 
 
-def _extents(outputs: int, size: int, stride: int, window: int, pad: int, inputs: int):
+class _States:
+    """The states at the ends of some rows, to find the period with which they repeat."""
+
+    def __init__(self) -> None:
+        self._seen: dict[object, tuple[int, tuple[int, ...]]] = {}
+
+    def look(self, state: object, index: int, *sums: int) -> tuple[int, list[int]] | None:
+        """Note a state, or return the rows since it was there and the growth of ``sums``."""
+        before = self._seen.get(state)
+        if before is None:
+            self._seen[state] = (index, sums)
+            return None
+        return index - before[0], [b - a for a, b in zip(before[1], sums, strict=True)]
+
+    def forget(self) -> None:
+        """Forget every state."""
+        self._seen.clear()
+
+
+def _extents(
+    outputs: int, size: int, stride: int, window: int, pad: int, inputs: int
+) -> list[_Extent]:
     extents: list[_Extent] = []
     for first in range(0, outputs, size):
         count = min(size, outputs - first)
@@ -167,7 +190,8 @@ class _Walk:
         self.reads = ReadTimeline(config.bus_bytes, chunk_bytes(config), latency)
         self.writes = WriteTimeline(config.bus_bytes)
         self.room = results_room(config)
-        self.pops: deque[int] = deque(maxlen=self.room)
+        # Cycles in which the last rows of results left the room behind the requantisers.
+        self.pops: deque[int] = deque([-1] * self.room, maxlen=self.room)
         self.loader_free = 0
         self.lanes_end = -1
         self.lanes_group = -1
@@ -223,21 +247,47 @@ class _Walk:
 
     # --- loading -------------------------------------------------------------------------------
 
-    def _rows(self, count: int, window: int, one, taken: int) -> None:
-        """Do ``one(index)`` for ``count`` rows; jump once two windows took equally long."""
+    def _rows(
+        self,
+        count: int,
+        window: int,
+        one: Callable[[int], None],
+        taken: int,
+        crosses: Callable[[int], bool] | None = None,
+        settled: int = 0,
+    ) -> None:
+        """Do ``one(index)`` for ``count`` rows of ``taken`` bytes, and jump where they repeat.
+
+        Every ``window`` rows the bytes lie in beats as before. Rows with ``crosses`` are segments
+        of their own, ``settled`` of them ahead; it tells whether a segment of a row crosses a page.
+        Such a segment takes longer, which matters where requests follow each other closely.
+        """
         reads = self.reads
-        index, marks = 0, [reads.taken_at]
+        asking = crosses is not None
+        states = _States()
+        strict = reads.tight = False
+        index = 0
         while index < count:
             one(index)
             index += 1
-            if index % window == 0:
-                marks.append(reads.taken_at)
-                left = (count - index) // window
-                if len(marks) > 3 and left > 1 and marks[-1] - marks[-2] == marks[-2] - marks[-3]:
-                    skip = left - 1
-                    reads.jump(skip * (marks[-1] - marks[-2]), skip * window * taken)
-                    index += skip * window
-                    marks = [reads.taken_at]
+            if not JUMPS or index % window or not settled <= index < count - window:
+                continue
+            end = count - window  # One window stays: the end of a segment may share its beat.
+            if crosses is not None:
+                if reads.tight and not strict:
+                    strict = True
+                    states.forget()
+                if strict:
+                    if any(crosses(row) for row in range(index - window, index)):
+                        states.forget()
+                    end = next((row for row in range(index, end) if crosses(row)), end)
+            found = states.look(reads.state(asking=asking), index, reads.taken_at)
+            if found is not None:
+                period, (cycles,) = found
+                times = (end - index) // period
+                reads.jump(times * cycles, times * period * taken, asking=asking)
+                index += times * period
+                states.forget()
 
     def _load_weights(self, step: _Step, start: int) -> int:
         channels_m, channels_c = self.sizes(step)
@@ -294,10 +344,19 @@ class _Walk:
                 for chunk in pixel:
                     self.reads.take(chunk, start)
 
+        length = channels if not whole else columns.inputs * channels
+
+        def crosses(index: int) -> bool:
+            first = base + index * pitch
+            end = first + (columns.inputs - 1) * layer.in_channels + channels
+            step = pitch if whole else layer.in_channels
+            page = first - first % BURST_BYTES + BURST_BYTES
+            return any(0 < (at - first) % step < length for at in range(page, end, BURST_BYTES))
+
         window = bus // gcd(pitch, bus)
-        segments = 1 if whole else columns.inputs
-        window *= -(-SEGMENTS_AHEAD // (segments * window))
-        self._rows(rows.inputs, window, row, columns.inputs * channels)
+        # The walker gets ahead of the loader until its queue of segments is full.
+        settled = SEGMENTS_AHEAD // (1 if whole else columns.inputs)
+        self._rows(rows.inputs, window, row, columns.inputs * channels, crosses, settled)
         return self.reads.taken_at + 1
 
     def _load(self, step: _Step, handed_out: int, released: dict[str, int]) -> tuple[int, int]:
@@ -373,16 +432,15 @@ class _Walk:
         pitch = layer.out_width * pixel
         groups = self._row_groups(columns.outputs, channels_m)
         latency = result_latency(config)
-        writes, pops, room = self.writes, self.pops, self.room
+        writes, pops = self.writes, self.pops
         stalls = {"drain": 0, "write": 0}
         last_group = self.lanes_group
         drain = self.drain
         first_group = -1
 
         window = config.bus_bytes // gcd(pitch, config.bus_bytes)
-        # Lanes and writer, both at the same pace over three windows, keep it.
-        marks: list[tuple[int, int]] = []
-        index = 0
+        states = _States()
+        index, repeats = 0, not JUMPS
         while index < rows.outputs:
             for first, count, channel, members in groups:
                 free = end + length
@@ -392,11 +450,9 @@ class _Walk:
                 drain = count * steps
                 if last:
                     # Room for all rows of the group, each freed by one row written.
-                    needed = len(pops) + drain - room
-                    if needed > 0:
-                        freed = pops[needed - 1] + 1
-                        stalls["write"] += max(0, freed - issue)
-                        issue = max(issue, freed)
+                    freed = pops[drain - 1] + 1
+                    stalls["write"] += max(0, freed - issue)
+                    issue = max(issue, freed)
                     row = issue + latency
                     address = base + index * pitch + first * pixel + channel * out
                     for column in range(count):
@@ -409,23 +465,26 @@ class _Walk:
                 if first_group < 0:
                     first_group = issue
             index += 1
-            if index % window == 0:
-                marks.append((end, writes.popped_at if last else end))
-                skip = (rows.outputs - index) // window - 1
-                paces = {b - a for x, y in pairwise(marks[-4:]) for a, b in zip(x, y, strict=True)}
-                if skip > 0 and len(marks) > 3 and len(paces) == 1:
-                    cycles = skip * paces.pop()
-                    extra = cycles - skip * window * len(groups) * length
-                    stalls["write" if stalls["write"] else "drain"] += extra
-                    end += cycles
-                    last_group += cycles
-                    if last:
-                        writes.jump(cycles, skip * window * pitch // config.bus_bytes)
-                        moved = [t + cycles for t in pops]
-                        pops.clear()
-                        pops.extend(moved)
-                    index += skip * window
-                    marks = []
+            if repeats or index % window or index + window >= rows.outputs:
+                continue
+            state: tuple[object, ...] = (last_group - end,)
+            if last:
+                beat = (base + index * pitch) // config.bus_bytes
+                state += (writes.state(end, beat), *(max(pop + 1 - end, 0) for pop in pops))
+            found = states.look(state, index, end, *stalls.values())
+            if found is None:
+                continue
+            repeats = True
+            period, (cycles, *stalled) = found
+            times = (rows.outputs - index) // period
+            index += times * period
+            end += times * cycles
+            last_group += times * cycles
+            for kind, growth in zip(stalls, stalled, strict=True):
+                stalls[kind] += times * growth
+            if last:
+                writes.jump(times * cycles, times * period * pitch // config.bus_bytes)
+                pops.extend([pop + times * cycles for pop in pops])
         waited = start - self.lanes_end - 1
         self.lanes_end, self.lanes_group, self.drain = end, last_group, drain
         stall = stalls["drain"] + stalls["write"]
@@ -454,9 +513,7 @@ class _Walk:
             if len(written) == QUEUE:
                 handed_out = max(handed_out, written[0] + 1)
             # Two halves: a load may start once the tile that brought the one before has started.
-            released = {
-                kind: times[-1] if len(times) > 1 else 0 for kind, times in held.items()
-            }
+            released = {kind: times[-1] if len(times) > 1 else 0 for kind, times in held.items()}
             load_start, loaded = self._load(step, handed_out, released)
             before = self.lanes_end
             final = step.index[4] == 0 if self.depthwise else self._is_last(step)

@@ -29,9 +29,9 @@ class ReadTimeline:
 
     def __init__(self, bus_bytes: int, chunk: int, latency: int) -> None:
         self._bus, self._chunk, self._latency = bus_bytes, chunk, latency
-        self.walker_free = 0
+        self.walker_free: int = 0
         """First cycle in which the segment walker can ask again."""
-        self._splitter_free = 0
+        self._splitter_free: int = 0
         self._popped: deque[int] = deque(maxlen=SEGMENTS_AHEAD)
         self._accepted = self._appended = -1
         self._joined = self._taken = 0
@@ -41,12 +41,16 @@ class ReadTimeline:
         self._due = 0
         self.taken_at = -1
         """Cycle of the last chunk taken."""
+        self.tight: bool = False
+        """Set when a segment was asked for as soon as the bursts of the one before had left, so
+        that a burst more or less, at a page's end, would have moved it."""
 
     def ask(self, address: int, length: int) -> None:
         """Ask for a segment; its bytes can then be taken."""
         start = max(self.walker_free, self._splitter_free)
         if len(self._popped) == SEGMENTS_AHEAD:
             start = max(start, self._popped[0] + 1)
+        self.tight |= start == self._splitter_free
         first, end = address // self._bus, (address + length - 1) // self._bus + 1
         page = BURST_BYTES // self._bus
         bursts = 0
@@ -85,14 +89,39 @@ class ReadTimeline:
         if not self._left:
             self._popped.append(accepted)
 
-    def jump(self, cycles: int, taken: int) -> None:
+    def state(self, *, asking: bool = True) -> tuple[object, ...]:
+        """Return all that decides what happens next, relative to the last chunk taken.
+
+        Two equal states go on alike, as far as segments and addresses within a beat are alike.
+        Without ``asking`` both lie in the same segment.
+        """
+        now, taken = self.taken_at, self._taken
+        beats = (
+            self._accepted - now,
+            self._appended - now,
+            self._joined - taken,
+            max(self._due - self._accepted, 0),
+            self._consumed[0] - taken,
+            self._consumed[1] - now,
+            tuple((count - taken, when - now) for count, when in self._history),
+        )
+        if not asking:
+            return beats
+        free = self.walker_free
+        # Events that the walker has left behind do not hold it any more.
+        waits = tuple(max(popped + 1 - free, 0) for popped in self._popped)
+        missing = (0,) * (SEGMENTS_AHEAD - len(waits))
+        return (free - now, max(self._splitter_free - free, 0), missing + waits, *beats)
+
+    def jump(self, cycles: int, taken: int, *, asking: bool = True) -> None:
         """Move all events ``cycles`` later, with ``taken`` more bytes passed on the way.
 
-        Inside a segment the bytes are of that segment.
+        Without ``asking`` the bytes are of the segment at hand, and only beats and chunks move.
         """
-        self.walker_free += cycles
-        self._splitter_free += cycles
-        self._popped = deque((t + cycles for t in self._popped), maxlen=SEGMENTS_AHEAD)
+        if asking:
+            self.walker_free += cycles
+            self._splitter_free += cycles
+            self._popped = deque((t + cycles for t in self._popped), maxlen=SEGMENTS_AHEAD)
         self._accepted += cycles
         self._appended += cycles
         self._joined += taken
@@ -160,6 +189,11 @@ class WriteTimeline:
     def idle_at(self) -> int:
         """Cycle in which everything has been written."""
         return self.popped_at + self._cost + (2 if self._held is None else 3)
+
+    def state(self, now: int, beat: int) -> tuple[object, ...]:
+        """Return all that decides what happens next, relative to a cycle and a beat's number."""
+        held = None if self._held is None else self._held - beat
+        return (self.free - now, self.popped_at - now, self._cost, held)
 
     def jump(self, cycles: int, beats: int) -> None:
         """Move all events ``cycles`` later, ``beats`` further in memory."""
