@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from haloconv.planner.config import EngineConfig
 from haloconv.planner.descriptor import ELEMENTWISE
+from haloconv.planner.latency import chunk_bytes, results_room
 from haloconv.planner.tile import MODES
 from haloconv.rtl.burst_splitter import BurstSplitter
 from haloconv.rtl.byte_gearbox import ByteGearbox
@@ -21,24 +22,15 @@ from haloconv.rtl.program_fetch import ProgramFetch
 from haloconv.rtl.segment_walker import SegmentWalker
 from haloconv.rtl.stream_fifo import StreamFifo
 from haloconv.rtl.tap_walker import TapWalker
-from haloconv.rtl.tile_loader import TileLoader, chunk_bytes
+from haloconv.rtl.tile_loader import TileLoader
 from haloconv.rtl.tile_sequencer import TileSequencer
 from haloconv.rtl.weight_buffer import WeightBuffer
 from haloconv.rtl.widths import DescriptorLayout, Segment
 
-__all__ = ["Datapath", "Engine", "rows_held"]
+__all__ = ["Datapath", "Engine"]
 
 SEGMENTS_AHEAD = 64
 """Segments that may be asked for before their bytes have come."""
-
-
-def rows_held(config: EngineConfig) -> int:
-    """Result rows that fit between requantisers and writer.
-
-    Two groups of sums in row mode, and more rows than are under way in the pipeline, so that a
-    writer that keeps up never makes the lanes wait.
-    """
-    return 2 * config.split_lanes * config.group_steps + 48
 
 
 class Datapath(wiring.Component):
@@ -94,14 +86,14 @@ class Datapath(wiring.Component):
         m.submodules.segments = segments = SegmentWalker(config)
         m.submodules.gearbox = gearbox = ByteGearbox(config, chunk=chunk_bytes(config))
         m.submodules.loader = loader = TileLoader(config)
-        m.submodules.walker = walker = TapWalker(config, room=rows_held(config))
+        m.submodules.walker = walker = TapWalker(config, room=results_room(config))
         m.submodules.drain = drain = Drain(config)
         m.submodules.writer = writer = OutputWriter(config)
         for block in (sequencer, segments, loader, walker, drain, writer):
             m.d.comb += block.descriptor.eq(d)
         unit = None
         if "elementwise" in config.built_units:
-            m.submodules.elementwise = unit = ElementwiseUnit(config, room=rows_held(config))
+            m.submodules.elementwise = unit = ElementwiseUnit(config, room=results_room(config))
             m.d.comb += unit.descriptor.eq(d)
         elementwise = C(0, 1) if unit is None else d.mode == ELEMENTWISE
         m.d.comb += sequencer.start.eq(self.start & ~elementwise)
@@ -135,7 +127,7 @@ class Datapath(wiring.Component):
 
         # Results: the walker has reserved room for every row.
         m.submodules.rows = rows = StreamFifo(
-            ResultRow(config), depth=rows_held(config), block_ram=True
+            ResultRow(config), depth=results_room(config), block_ram=True
         )
         wiring.connect(m, rows.o, writer.i)
         m.d.comb += [

@@ -5,14 +5,10 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from haloconv.planner.config import EngineConfig
+from haloconv.planner.latency import scale_entry_bytes
 from haloconv.rtl.widths import DescriptorLayout, FetchTile, Segment
 
-__all__ = ["SegmentWalker", "scale_entry_bytes"]
-
-
-def scale_entry_bytes(config: EngineConfig) -> int:
-    """Bytes of a channel in the scale table: multiplier, shift and, if built, its zero point."""
-    return 6 if config.weight_zero_points else 5
+__all__ = ["SegmentWalker"]
 
 
 class SegmentWalker(wiring.Component):

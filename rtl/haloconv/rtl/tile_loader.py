@@ -6,21 +6,14 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
 
 from haloconv.planner.config import EngineConfig
+from haloconv.planner.latency import chunk_bytes, scale_entry_bytes
 from haloconv.planner.tile import MODES
 from haloconv.rtl.parameter_table import ParameterWrite
-from haloconv.rtl.segment_walker import scale_entry_bytes
 from haloconv.rtl.weight_buffer import weight_shape
 from haloconv.rtl.weight_placer import WeightPlacer
 from haloconv.rtl.widths import DescriptorLayout, LoadTile, Position, index_bits
 
-__all__ = ["LoadedBytes", "TileLoader", "chunk_bytes"]
-
-
-def chunk_bytes(config: EngineConfig) -> int:
-    """Most bytes that the loader takes a cycle: a halo word, a row of weights or a scale."""
-    return max(
-        config.word_bytes, config.split_lanes, config.out_lanes, scale_entry_bytes(config)
-    )
+__all__ = ["LoadedBytes", "TileLoader"]
 
 
 class LoadedBytes(data.StructLayout):
