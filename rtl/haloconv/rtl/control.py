@@ -141,17 +141,16 @@ class Control(wiring.Component):
             m.next = "HALT"
 
         with m.FSM():
-            with m.State("IDLE"):
-                with m.If(starting):
-                    m.d.sync += [
-                        busy.eq(1),
-                        done.eq(0),
-                        error.eq(0),
-                        code.eq(ErrorCode.NONE),
-                        layers.eq(0),
-                        self.program.eq(program_base),
-                    ]
-                    m.next = "FETCH"
+            with m.State("IDLE"), m.If(starting):
+                m.d.sync += [
+                    busy.eq(1),
+                    done.eq(0),
+                    error.eq(0),
+                    code.eq(ErrorCode.NONE),
+                    layers.eq(0),
+                    self.program.eq(program_base),
+                ]
+                m.next = "FETCH"
             with m.State("FETCH"):
                 m.d.comb += [self.fetch.eq(1), self.clear.eq(1)]
                 m.next = "DESCRIPTOR"

@@ -69,8 +69,6 @@ class Drain(wiring.Component):
     release_parameters : Out(1)
         The parameters of the tile before are not needed any more.
     valid : Out(1), row : Out(ResultRow)
-    busy : Out(1)
-        Rows are on their way.
     other : In(OtherRow)
         With the unit "elementwise": sums that the lanes did not make. They and the lanes' sums
         never come in the same layer.
@@ -84,7 +82,6 @@ class Drain(wiring.Component):
     release_parameters: Signal
     valid: Signal
     row: data.View
-    busy: Signal
     other: data.View
 
     def __init__(self, config: EngineConfig) -> None:
@@ -103,7 +100,6 @@ class Drain(wiring.Component):
                 "release_parameters": Out(1),
                 "valid": Out(1),
                 "row": Out(ResultRow(config)),
-                "busy": Out(1),
                 **({"other": In(OtherRow(config))} if "elementwise" in config.built_units else {}),
             }
         )
@@ -141,7 +137,6 @@ class Drain(wiring.Component):
         m.d.comb += [
             step_last.eq(channels_left <= q),
             column_last.eq(columns_left == 1),
-            self.busy.eq(active),
         ]
         with m.If(active):
             m.d.sync += [
