@@ -13,6 +13,7 @@ from haloconv.planner.config import EngineConfig
 from haloconv.planner.errors import PlanError
 from haloconv.planner.latency import lanes_latency
 from haloconv.planner.layer import ConvLayer
+from haloconv.planner.schedule import schedule_layer
 from haloconv.planner.search import OBJECTIVES, estimate_cycles, search_tiles, size_engine
 from haloconv.planner.storage import tile_storage
 from haloconv.planner.tile import ORDERS, Tile, check_fit
@@ -80,7 +81,7 @@ def walk(
         return {start: count for (start, _), count in zip(parts, counted, strict=True)}
 
     rows, columns = inputs("h", 0), inputs("w", 1)
-    cycles = 60 + 30
+    cycles = 44 + latency + 30
     held: dict[str, tuple[int, ...]] = {}
     first = True
     for g in range(1 if mode == "depthwise" else layer.groups):
@@ -253,14 +254,44 @@ def test_estimate_of_a_layer_by_hand() -> None:
     # 1x1, 16 -> 8 channels on 2x2 pixels, one tile, 8 x 8 lanes, Q = 8, an 8-byte bus, latency 16.
     # Load: 7 + 16 + 2, 4 pixels of two words 8, 8*2 rows of weights 16, 8 biases, 8 scales, and
     # 2 steps + 10 through the lanes + 5 for their table: 82. Compute: 4 pixels of two steps, and
-    # 2. Writes: 4 beats. 60 + 82 + 10 + 30 cycles.
+    # 2. Writes: 4 beats. 44 + 16 + 82 + 10 + 30 cycles.
     layer = ConvLayer(2, 2, 16, 8, (1, 1))
     assert lanes_latency(EngineConfig()) == 10
     got = estimate_cycles(layer, EngineConfig(), "channel", "hwmc", [Tile(2, 2, 16, 8)])
     assert got.tolist() == [182]
     # Two tiles of one row each: the second waits for its 4 words, 7 + 16 + 2 + 4 against 4 + 2.
     got = estimate_cycles(layer, EngineConfig(), "channel", "hwmc", [Tile(1, 2, 16, 8)])
-    assert got.tolist() == [60 + 78 + 6 + 29 + 30]
+    assert got.tolist() == [44 + 16 + 78 + 6 + 29 + 30]
+
+
+@pytest.mark.parametrize("latency", [1, 16, 60])
+def test_estimate_is_near_the_schedule(latency: int) -> None:
+    """The schedule walks the blocks of the engine and is held against the hardware's counters."""
+    small = EngineConfig(
+        out_lanes=4,
+        split_lanes=4,
+        bus_bytes=4,
+        input_bytes=1024,
+        weight_bytes=1024,
+        psum_bytes=2048,
+        bias_bytes=64,
+    )
+    for layer in (
+        ConvLayer(32, 32, 3, 16, (3, 3), pads=(1, 1, 1, 1)),
+        ConvLayer(32, 32, 16, 32, (3, 3), (2, 2), pads=(0, 1, 0, 1)),
+        ConvLayer(8, 8, 64, 64, (3, 3), pads=(1, 1, 1, 1)),
+        ConvLayer(49, 10, 1, 64, (10, 4), (2, 2), pads=(4, 5, 1, 1)),
+        ConvLayer(25, 5, 64, 64, (3, 3), pads=(1, 1, 1, 1), groups=64),
+        ConvLayer(25, 5, 64, 64, (1, 1)),
+        ConvLayer(1, 1, 640, 128, (1, 1)),
+        ConvLayer(14, 14, 32, 32, (3, 3), pads=(1, 1, 1, 1), groups=4),
+    ):
+        for config in (EngineConfig(), small):
+            found = search_tiles(layer, config, latency=latency)
+            cycles = schedule_layer(
+                layer, config, found.tile, found.mode, found.order, latency=latency
+            ).cycles
+            assert abs(found.estimated_cycles - cycles) <= 0.05 * cycles, (layer, config)
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)

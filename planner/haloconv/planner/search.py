@@ -18,7 +18,7 @@ The estimate
 ------------
 Tiles run in the order of their loops, and the load of one tile runs while another computes::
 
-    cycles = START + load(0) + busy(0) + sum over tiles 1.. of max(busy, load) + END
+    cycles = START + latency + load(0) + busy(0) + sum of max(busy, load) of the others + END
 
 so each load is held against the computing of its own tile, which stands for its neighbour's of
 nearly the same size. ``busy`` = max(compute + TURN, write beats). With t = tile sizes (smaller at
@@ -67,8 +67,8 @@ __all__ = ["OBJECTIVES", "Candidate", "estimate_cycles", "search_tiles", "size_e
 OBJECTIVES = ("cycles", "bytes", "storage")
 """What a search may put first; the other two break ties in this order."""
 
-START_CYCLES = 60
-"""From start to the first tile load: program fetch and set-up."""
+START_CYCLES = 44
+"""From start to the first tile load, beside the latency of the memory: program and set-up."""
 END_CYCLES = 30
 """From the last multiplication to the last write: drain, requantiser and write port."""
 
@@ -372,7 +372,7 @@ def _estimate(engine: _Engine, order: str, h: _Axis, w: _Axis, tc: Ints, tm: Int
     exposed: Ints = np.minimum(
         np.broadcast_to(busy, times.shape)[0, 0, 0], np.broadcast_to(load, times.shape)[0, 0, 0]
     )
-    return tiles + exposed + (START_CYCLES + END_CYCLES)
+    return tiles + exposed + (START_CYCLES + END_CYCLES + engine.latency)
 
 
 def estimate_cycles(
@@ -801,7 +801,7 @@ class _Block:
         result = np.maximum(whole + load_first, load + busy_first) + other
         if engine.groups > 1:
             result = result + (engine.groups - 1) * (np.maximum(whole, load) + other)
-        return result + (START_CYCLES + END_CYCLES)
+        return result + (START_CYCLES + END_CYCLES + engine.latency)
 
     def moved(self, pairs: _Pairs, channels: _Channels) -> Floats:
         """Return the moved bytes, as :func:`~haloconv.planner.traffic.moved_bytes` counts."""
@@ -874,7 +874,7 @@ class _Block:
         compute = np.maximum(pairs.steps.min() * c.multiply, pairs.positions.min() * c.drain)
         busy = np.maximum(compute + TURN_CYCLES * count, pairs.positions.min() * c.write)
         result = engine.groups * np.maximum(load, busy)
-        return result + (START_CYCLES + END_CYCLES)
+        return result + (START_CYCLES + END_CYCLES + engine.latency)
 
 
 SLAB = 1 << 14
