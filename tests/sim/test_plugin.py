@@ -137,3 +137,32 @@ def test_no_waveform_without_the_option(project, pytester):
 
 def test_plugin_knows_all_backends():
     assert plugin._BACKENDS == BACKENDS
+
+
+REAL = """
+import numpy as np
+from haloconv.planner.config import EngineConfig
+from haloconv.planner.layer import ConvLayer
+
+def test_layer(haloconv_simulate_layer, haloconv_seed):
+    rng = np.random.default_rng(haloconv_seed)
+    haloconv_simulate_layer(
+        ConvLayer(2, 2, 1, 1, (1, 1)),
+        EngineConfig(out_lanes=2, split_lanes=2, bus_bytes=4),
+        inputs=rng.integers(-128, 128, (1, 2, 2, 1), dtype=np.int8),
+        weights=rng.integers(-127, 128, (1, 1, 1, 1), dtype=np.int8),
+        bias=np.zeros(1, dtype=np.int32),
+    )
+    raise AssertionError("on purpose")
+"""
+
+
+def test_waveform_of_a_real_layer(project, pytester):
+    pytester.makeconftest("")  # the layer simulation itself, not its stand-in
+    result = project(REAL, "--haloconv-vcd=waves", "--haloconv-seed=3")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*AssertionError: on purpose*"])
+    (wave,) = (pytester.path / "waves").iterdir()
+    text = wave.read_text()
+    assert "$scope module dut" in text
+    assert "read_request__valid" in text
