@@ -49,8 +49,11 @@ __all__ = ["read_tflite_network"]
 Array = npt.NDArray[Any]
 schema = cast(Any, tflite)
 
-_OWN_ROUNDING = ("ADD", "SUB", "MUL", "MEAN", "RELU", "RELU6", "RELU_N1_TO_1", "LOGISTIC")
-"""Operators for which XNNPACK's rounding is not known here."""
+_OWN_ROUNDING = (
+    *("ADD", "SUB", "MUL", "MEAN", "RELU", "RELU6", "RELU_N1_TO_1"),
+    *("LOGISTIC", "RESIZE_BILINEAR"),
+)
+"""Operators that XNNPACK rounds differently from the formulas used here."""
 
 
 def read_tflite_network(path: str | PathLike[str], target: str = "tflm") -> Network:
@@ -588,24 +591,27 @@ class _Importer:
         (x,), y = self._io(operator, 1)
         self._check_int8(operator, x, y)
         self._check_shape(operator, y, x.shape)
+        if operator.kind == "RELU6" and self._target == "tflm":
+            # Its kernel clamps the codes and leaves the scale alone.
+            self._check_same_scale(operator, x, y)
         clamp = self._clamp(operator, operator.kind, y)
         self._add_function(operator, (x.index,), self._rescale(x, y, clamp))
 
     def _quantize(self, operator: TfliteOperator) -> None:
         (x,), y = self._io(operator, 1)
         self._check_shape(operator, y, x.shape)
-        if x.dtype == y.dtype == "int8":
-            self._check_int8(operator, x, y)
-            if self._target == "xnnpack":
-                raise self._model.refuse(
-                    operator,
-                    "XNNPACK rounds it in a way of its own; use the target litert or tflm",
-                )
-            self._add_function(operator, (x.index,), self._rescale(x, y))
-            return
         self._border(operator, x, ("int8", "uint8", "float32"))
         self._border(operator, y, ("int8", "uint8"))
-        self._add(HostNode(**self._base(operator, (x.index,))))
+        if self._target == "xnnpack" and x.dtype != "float32" and x.scales[0] != y.scales[0]:
+            raise self._model.refuse(
+                operator,
+                "XNNPACK rounds a change of scale in a way of its own; use the target litert or "
+                "tflm",
+            )
+        if x.dtype == y.dtype == "int8":
+            self._add_function(operator, (x.index,), self._rescale(x, y))
+        else:
+            self._add(HostNode(**self._base(operator, (x.index,))))
 
     def _dequantize(self, operator: TfliteOperator) -> None:
         (x,), y = self._io(operator, 1)

@@ -265,10 +265,14 @@ def _run_quantize(node: HostNode, arrays: list[Array], network: Network) -> Arra
     x, y = _ends(node, network)
     limits = np.iinfo(y.dtype)
     if np.issubdtype(arrays[0].dtype, np.floating):
-        quotient = arrays[0].astype(np.float32) / np.float32(y.scale)
-        # Halves away from zero; the limit keeps the conversion to integers defined.
-        whole = np.trunc(quotient)
-        whole = whole + np.where(np.abs(quotient - whole) >= 0.5, np.sign(quotient), 0)
+        # The limits keep the conversion to integers defined.
+        real, step = arrays[0].astype(np.float32), np.float32(y.scale)
+        if network.target == "xnnpack":
+            whole = np.rint(real * (np.float32(1) / step))
+        else:
+            quotient = real / step
+            whole = np.trunc(quotient)
+            whole = whole + np.where(np.abs(quotient - whole) >= 0.5, np.sign(quotient), 0)
         codes = np.clip(whole, -(2.0**24), 2.0**24).astype(np.int64)
     else:
         codes = golden.rescale(arrays[0].astype(np.int64) - x.zero_point, x.scale / y.scale)
