@@ -151,25 +151,9 @@ def anything(mode, count, seed):
 
 
 def extremes(mode):
-    totals = [
-        LOWEST,
-        LOWEST + 1,
-        HIGHEST,
-        HIGHEST - 1,
-        0,
-        1,
-        -1,
-        2,
-        -2,
-        3,
-        -3,
-        127,
-        -128,
-        255,
-        -256,
-    ]
-    totals += [s * (2**n + d) for n in (9, 10, 14, 15, 16, 23, 24, 25, 30) for d in (-1, 0, 1)
-               for s in (1, -1)]  # fmt: skip
+    totals = [LOWEST, LOWEST + 1, HIGHEST, HIGHEST - 1, 0]
+    for n in (0, 1, 7, 8, 9, 10, 14, 15, 16, 23, 24, 25, 30):
+        totals += [sign * (2**n + step) for step in (-1, 0, 1) for sign in (1, -1)]
     if mode == "fp32":
         scales = [2.0**-149, 2.0**-126, 2.0**-33, 2.0**-32, 2.0**-31, 2.0**-24, 2.0**-8, 0.5, 1.0]
         scales += [1.5, 2.0, 3.3, 2.0**31, 2.0**127, float(np.finfo(np.float32).max)]

@@ -197,10 +197,11 @@ class Requantizer(wiring.Component):
     def _lost(self, m: Module, is_float: Value, fits: Value) -> Value:
         """Whether a left shift brings the sum out of range whatever the multiplier is, 0 apart.
 
-        So it does with sums of more than 16 bits, and with all but 0 if it is 16 or more.
+        So it does with sums of more than 16 bits, and with all but 0 if it is 16 or more. Of these
+        the multiples of 1024 need no mark, they leave the range after any shift.
         """
         shift = self.i_shift
-        reasons = Cat(~fits, shift[4] & self.i_sum[:16].any())
+        reasons = Cat(~fits, shift[4] & self.i_sum[:10].any())
         return _register(m, reasons, "lost", clear=self.raw | is_float | shift[5]).any()
 
     def _prepare(self, m: Module) -> tuple[tuple[Value, Value], Value, Value]:
