@@ -454,7 +454,7 @@ def random_case(
         stride, dilation = (draw(1, 5), draw(1, 5)), (draw(1, 3), draw(1, 3))
         pads = tuple(draw(0, 6) if rng.random() < 0.6 else 0 for _ in range(4))
         if mode == "depthwise":
-            groups = channels = outputs = draw(1, 2 * config.out_lanes + 3)
+            groups = channels = outputs = draw(2, 2 * config.out_lanes + 3)
         else:
             groups = draw(1, 3) if rng.random() < 0.4 else 1
             channels = groups * draw(1, 2 * config.word_bytes + 1)
@@ -462,6 +462,8 @@ def random_case(
             if rng.random() < 0.15:  # depthwise with a multiplier
                 groups = channels = draw(1, 4)
                 outputs = groups * draw(1, 3)
+            if groups > 1 and groups == channels == outputs:
+                continue
         height, width = draw(1, 9), draw(1, 12)
         if any(
             (kernel[axis] - 1) * dilation[axis] + 1

@@ -4,6 +4,7 @@ Every product that the tile sequencer would need stands here ready made, so that
 adds and compares. Fields with ``_last`` hold the value of the last tile along their dimension.
 """
 
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -203,6 +204,8 @@ def encode(values: Mapping[str, int]) -> bytes:
 
     Raises
     ------
+    TypeError
+        If a value is no integer.
     ValueError
         If a field is missing, unknown, or its value does not fit.
     """
@@ -215,7 +218,7 @@ def encode(values: Mapping[str, int]) -> bytes:
         )
     total = 0
     for field in FIELDS:
-        value = int(values.get(field.name, MARK))
+        value = operator.index(values.get(field.name, MARK))
         if not field.minimum <= value <= field.maximum:
             raise ValueError(
                 f"descriptor field {field.name} must be within {field.minimum}..{field.maximum}, "

@@ -10,7 +10,7 @@ from haloconv.planner.layer import ConvLayer
 from haloconv.planner.schedule import Schedule, schedule_layer
 from haloconv.planner.search import search_tiles
 from haloconv.planner.storage import Storage, tile_storage
-from haloconv.planner.tile import MODES, ORDERS, Tile, check_fit
+from haloconv.planner.tile import Tile, check_fit, check_mode
 from haloconv.planner.traffic import TensorBytes, is_channelwise, moved_bytes, unique_bytes
 
 __all__ = ["Plan", "plan_layer"]
@@ -153,15 +153,7 @@ def plan_layer(
     channelwise = is_channelwise(layer)
     mode = mode or ("depthwise" if channelwise else "channel")
     order = order or "hwmc"
-    if mode not in MODES:
-        raise ValueError(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
-    if order not in ORDERS:
-        raise ValueError(f"order must be one of {', '.join(ORDERS)}, not {order!r}")
-    if channelwise != (mode == "depthwise"):
-        raise PlanError(
-            f"mode {mode!r} does not suit this layer: depthwise layers of multiplier 1 run in mode "
-            "depthwise, all others in channel or row"
-        )
+    check_mode(layer, mode, order)
     limits = {
         "height": layer.out_height,
         "width": layer.out_width,

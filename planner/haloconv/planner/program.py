@@ -12,7 +12,7 @@ from haloconv.planner.descriptor import DESCRIPTOR_BYTES, encode
 from haloconv.planner.errors import PlanError
 from haloconv.planner.layer import ConvLayer
 from haloconv.planner.requantization import ROUNDINGS, Requantization
-from haloconv.planner.tile import MODES, ORDERS, Tile, check_fit, tile_words
+from haloconv.planner.tile import MODES, ORDERS, Tile, check_fit, check_mode, tile_words
 
 __all__ = [
     "ALIGNMENT",
@@ -152,9 +152,12 @@ def describe_layer(
 
     Raises
     ------
+    ValueError
+        For an unknown mode or order.
     PlanError
-        If the tile does not fit the engine.
+        If the mode does not suit the layer, or the tile does not fit the engine.
     """
+    check_mode(layer, mode, order)
     problem = check_fit(layer, config, tile, mode)
     if problem:
         raise PlanError(problem)
@@ -436,8 +439,19 @@ def build_layer_program(
     PlanError
         If the engine lacks the rounding mode or weight zero points, if the tile does not fit, or
         if the image exceeds the engine's addresses.
+    ValueError
+        If an array has the wrong type or shape (:func:`haloconv.sim.arrays.check_arrays` says it
+        more gently).
     """
     asymmetric = check_built(config, requantization, weight_zero_points)
+    for name, array, shape, dtype in (
+        ("inputs", inputs, (max(1, inputs.shape[0]), *layer.input_shape[1:]), np.int8),
+        ("weights", weights, layer.weight_shape, np.int8),
+        ("bias", bias, (layer.out_channels,) if layer.has_bias else None, np.int32),
+    ):
+        found = None if array is None else (array.shape, array.dtype)
+        if found != (None if shape is None else (shape, np.dtype(dtype))):
+            raise ValueError(f"{name} must be {np.dtype(dtype)} of shape {shape}, not {found}")
     batch = inputs.shape[0]
     load_scale = requantization is not None or asymmetric
     blocks: dict[str, NDArray[np.uint8]] = {

@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 
 from haloconv.planner.config import EngineConfig
+from haloconv.planner.errors import PlanError
 from haloconv.planner.layer import ConvLayer
 from haloconv.planner.validate import check_int
 
-__all__ = ["MODES", "ORDERS", "Tile", "TileWords", "check_fit", "tile_words"]
+__all__ = ["MODES", "ORDERS", "Tile", "TileWords", "check_fit", "check_mode", "tile_words"]
 
 MODES = ("channel", "row", "depthwise")
 """Uses of the split lanes, in the order of their codes in descriptors.
@@ -75,6 +76,28 @@ def tile_words(layer: ConvLayer, config: EngineConfig, tile: Tile, mode: str) ->
     steps = full * config.group_steps + -(-rest // config.results_per_cycle)
     psum = tile.height * tile.width * steps if split else 0
     return TileWords(input_words, weight, psum, groups)
+
+
+def check_mode(layer: ConvLayer, mode: str, order: str) -> None:
+    """Refuse modes and orders that the engine does not run, or not for this layer.
+
+    Raises
+    ------
+    ValueError
+        For an unknown name.
+    PlanError
+        If the mode does not suit the layer.
+    """
+    if mode not in MODES:
+        raise ValueError(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
+    if order not in ORDERS:
+        raise ValueError(f"order must be one of {', '.join(ORDERS)}, not {order!r}")
+    channelwise = layer.is_depthwise and layer.out_channels == layer.in_channels
+    if channelwise != (mode == "depthwise"):
+        raise PlanError(
+            f"mode {mode!r} does not suit this layer: depthwise layers of multiplier 1 run in mode "
+            "depthwise, all others in channel or row"
+        )
 
 
 def check_fit(layer: ConvLayer, config: EngineConfig, tile: Tile, mode: str) -> str | None:
