@@ -3,6 +3,7 @@
 from amaranth import *
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
 
 from haloconv.planner.config import UNITS, EngineConfig
 from haloconv.planner.descriptor import DESCRIPTOR_BYTES, ELEMENTWISE, MARK
@@ -33,8 +34,10 @@ class Events(data.StructLayout):
 class Control(wiring.Component):
     """Runs the descriptors of a program one after the other and stops at the first error.
 
-    After an error or an abort no new request leaves; outstanding reads are waited for and thrown
-    away, then the datapath is cleared. Nothing hangs as long as the memory answers.
+    After an error or an abort no new segment is asked for; the bursts of the last one leave,
+    outstanding reads are waited for and thrown away, then the datapath is cleared. Nothing hangs as
+    long as the memory answers. A program that does not lie at a multiple of the bus width stops
+    with the error DESCRIPTOR.
 
     Timing: a register reads back one cycle after its address. Between two layers: the descriptor's
     fetch and four cycles.
@@ -256,8 +259,11 @@ class Control(wiring.Component):
                 | (d.word_tail_last > config.word_bytes)
             ),
         ]
+        # A descriptor across beats is one beat longer than its fetch.
+        offset = self.program[: exact_log2(config.bus_bytes)]
         m.d.comb += unsuited.eq(
             (d.mark != MARK)
+            | offset.any()
             | (~d.raw & ~rounding_built)
             | Mux(d.mode == ELEMENTWISE, no_elements, empty)
             | (d.maximum & ("max_pool" not in config.built_units))
