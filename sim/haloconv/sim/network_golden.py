@@ -11,7 +11,7 @@ from haloconv.planner.requantization import Requantization
 from haloconv.sim import golden
 from haloconv.sim.host import run_host, run_move
 
-__all__ = ["feed_network", "golden_network"]
+__all__ = ["feed_network", "golden_network", "look_up"]
 
 Array = npt.NDArray[Any]
 
@@ -86,7 +86,7 @@ def golden_network(
         if isinstance(node, ConvNode):
             found = [_convolve(node, arrays[0])]
         elif isinstance(node, ElementwiseNode):
-            found = [_look_up(node, arrays)]
+            found = [look_up(node, arrays)]
         elif isinstance(node, MoveNode):
             found = [run_move(node, arrays, shapes[0])]
         elif isinstance(node, HostNode):
@@ -109,7 +109,8 @@ def _convolve(node: ConvNode, x: Array) -> Array:
     )
 
 
-def _look_up(node: ElementwiseNode, arrays: list[Array]) -> Array:
+def look_up(node: ElementwiseNode, arrays: Sequence[Array]) -> Array:
+    """Return the codes of an elementwise node: its tables summed and requantised in numpy."""
     function = node.function
     total = function.first[arrays[0].astype(np.int64) + 128].astype(np.int64)
     if function.second is not None:
