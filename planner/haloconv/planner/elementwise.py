@@ -247,5 +247,4 @@ def elementwise_cycles(
             writes.jump(cycles, left * block // bus)
             done += left * block
             marks = [(reads.taken_at, writes.popped_at)]
-    # One cycle more than a convolution: the unit looks once more before it is done.
-    return writes.idle_at + 3
+    return writes.idle_at + 2
