@@ -46,7 +46,7 @@ class Outcome:
 
     @property
     def done(self) -> bool:
-        return self.status == DONE
+        return self.status & (BUSY | DONE | ERROR) == DONE
 
 
 class EngineBench:

@@ -53,7 +53,7 @@ def random_layer(
 def random_mode(rng: random.Random, layer: ConvLayer) -> str:
     """A mode that can run the layer."""
     if layer.is_depthwise and layer.in_channels == layer.out_channels:
-        return rng.choice(("channel", "row", "depthwise", "depthwise"))
+        return "depthwise"
     return rng.choice(("channel", "row"))
 
 
