@@ -10,10 +10,10 @@ Both engine orders, every mode that suits the layer, and every size of a tile al
 outputs or channels. Larger extents are thinned out: the smallest size of each trip count (halos,
 fetches and sums depend on little else), that size rounded up to whole lanes, words and beats, and
 sizes that take fewer steps of lanes than smaller ones, or read less as a halo falls into the
-padding. A lower bound of the
-estimate leaves few candidates to estimate, and a walk over the neighbours of the winner ends the
-search. Tests hold the result against every tile of random layers; with thinning forced upon small
-extents, about one result in a thousand was not the least, by 1 or 2 percent.
+padding. A lower bound of the estimate leaves few candidates to estimate, and a walk over the
+neighbours of the winner ends the search. Tests hold the result against every tile of random
+layers; with thinning forced upon small extents, about one result in a thousand was not the least,
+by up to 2 percent.
 
 The estimate
 ------------
