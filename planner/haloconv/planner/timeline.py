@@ -149,7 +149,7 @@ class WriteTimeline:
         """First cycle in which the writer can take a piece."""
         self._held: int | None = None
         self._cost = 1
-        self.popped_at = 0
+        self.popped_at = -1
         """Cycle in which the last row was taken."""
 
     def row(self, available: int, address: int, size: int) -> int:
@@ -181,7 +181,7 @@ class WriteTimeline:
 
     def next_tile(self, visible: int) -> int:
         """Take the address of the next tile; return the cycle in which it leaves its queue."""
-        taken = max(self.free, self.popped_at + 1, visible)
+        taken = max(self.popped_at + 1, visible)
         self.free = max(self.free, taken + 1)
         return taken
 
