@@ -1,11 +1,25 @@
 """Engine configurations: derived sizes worked by hand, round trips and each refusal."""
 
 import dataclasses
+import importlib.util
 import re
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from haloconv.planner.config import EngineConfig
+from haloconv.planner.errors import PlanError, UnsupportedModel
+from haloconv.planner.network import ConvNode, MoveNode, Network
+from haloconv.planner.network_file import read_network
+
+_spec = importlib.util.spec_from_file_location(
+    "small_network", Path(__file__).parents[1] / "support" / "small_network.py"
+)
+assert _spec is not None and _spec.loader is not None
+small: Any = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(small)
 
 
 def test_default_engine_by_hand():
@@ -112,3 +126,63 @@ def test_unknown_parameter_of_a_dictionary():
 def test_parameters_are_named():
     with pytest.raises(TypeError):
         EngineConfig(8)  # type: ignore[misc]
+
+
+@pytest.fixture
+def residual(tmp_path: Path) -> Path:
+    """A depthwise convolution, ADD and maximum pooling."""
+    path = tmp_path / "residual.tflite"
+    path.write_bytes(small.residual())
+    return path
+
+
+def test_an_engine_for_a_network_has_what_it_needs(residual):
+    config = EngineConfig.for_network(residual, 4096, 4, 2, bus_bytes=4, latency=8)
+    assert (config.out_lanes, config.split_lanes, config.bus_bytes) == (4, 2, 4)
+    assert config.budget_bytes <= 4096
+    assert config.units == ("elementwise", "max_pool")
+    assert config.roundings == ("double",)
+    assert config.weight_zero_points is False
+    # Three weights of four channels, their biases and a tile of the input have to be there.
+    assert config.weight_bytes >= 3 * 3 * 4 and config.bias_bytes >= 4 * 4
+    again = EngineConfig.for_network(
+        read_network(residual), 4096, out_lanes=4, split_lanes=2, bus_bytes=4, latency=8
+    )
+    assert again == config
+    assert EngineConfig.for_network(residual).lanes == 64
+
+
+def test_options_win_over_what_the_network_needs(residual):
+    config = EngineConfig.for_network(
+        residual, 4096, 4, 2, units=(), roundings=("double", "away"), weight_zero_points=True
+    )
+    assert config.units == () and config.roundings == ("double", "away")
+    assert config.weight_zero_points is True
+
+
+def test_weight_zero_points_are_built_where_one_is_not_zero(residual):
+    network = read_network(residual)
+
+    def with_zero_points(value: int) -> Network:
+        first, *rest = network.nodes
+        assert isinstance(first, ConvNode)
+        zeros = np.array([0, 0, value, 0], np.int8)
+        changed = dataclasses.replace(first, weight_zero_points=zeros)
+        return dataclasses.replace(network, nodes=(changed, *rest))
+
+    for value in (0, 3):
+        config = EngineConfig.for_network(with_zero_points(value), 4096, 4, 2)
+        assert config.weight_zero_points is (value != 0)
+
+
+def test_refused_networks(residual, tmp_path):
+    with pytest.raises(PlanError, match="a budget of 40 bytes is too small"):
+        EngineConfig.for_network(residual, 40)
+    with pytest.raises(TypeError, match="input_bytes must be left to the budget"):
+        EngineConfig.for_network(residual, input_bytes=64)
+    with pytest.raises(UnsupportedModel, match="a model must be a .tflite or .onnx file"):
+        EngineConfig.for_network(tmp_path / "model.h5")
+    node = MoveNode(index=0, name="a", operator="RESHAPE", inputs=(0,), outputs=(1,), kind="view")
+    network = read_network(residual)
+    with pytest.raises(PlanError, match="has no layer that uses the buffers of an engine"):
+        EngineConfig.for_network(dataclasses.replace(network, nodes=(node,)))

@@ -2,10 +2,17 @@
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
+from os import PathLike
+from typing import TYPE_CHECKING, Any, cast
 
+from haloconv.planner.errors import PlanError
 from haloconv.planner.requantization import ROUNDINGS
 from haloconv.planner.validate import check_int
+
+if TYPE_CHECKING:
+    from haloconv.planner.network import Network
 
 __all__ = ["UNITS", "EngineConfig"]
 
@@ -93,10 +100,11 @@ class EngineConfig:
                 continue
             if isinstance(names, str) or not isinstance(names, tuple | list):
                 raise TypeError(f"{field} must be a tuple of names, not {names!r}")
-            for name in names:
+            given = cast("Sequence[object]", names)
+            for name in given:
                 if name not in known:
                     raise ValueError(f"{field} must be of {', '.join(known)}, not {name!r}")
-            put(field, tuple(name for name in known if name in names))
+            put(field, tuple(name for name in known if name in given))
         put("weight_zero_points", bool(self.weight_zero_points))
         put("address_bits", check_int("address_bits", self.address_bits, 16, 32))
 
@@ -199,6 +207,75 @@ class EngineConfig:
             if isinstance(arguments.get(name), list):
                 arguments[name] = tuple(arguments[name])  # type: ignore[arg-type]
         return cls(**arguments)  # type: ignore[arg-type]
+
+    @classmethod
+    def for_network(
+        cls,
+        model: "str | PathLike[str] | Network",
+        budget_bytes: int = 65536,
+        out_lanes: int = 8,
+        split_lanes: int = 8,
+        *,
+        target: str | None = None,
+        **options: Any,
+    ) -> "EngineConfig":
+        """Return an engine for a network: buffers that suit its layers, and what it needs built.
+
+        Parameters
+        ----------
+        model : path or Network
+            A .tflite or .onnx file.
+        budget_bytes : int
+            Most bytes of :attr:`budget_bytes`.
+        out_lanes, split_lanes : int
+        target : str or None
+            Whose rounding a file is read for; see
+            :func:`~haloconv.planner.network_file.read_network`.
+        **options
+            Other parameters of the configuration, buffers aside, and those of
+            :func:`~haloconv.planner.search.size_engine`. Rounding modes, units and weight zero
+            points that are not among them are built as the network needs them.
+
+        Raises
+        ------
+        UnsupportedModel
+            If the model holds something that haloconv does not run.
+        PlanError
+            If the budget is too small, with the smallest that works, or nothing needs buffers.
+        TypeError, ValueError
+            For parameters that the configuration refuses.
+        """
+        # All of these import this module.
+        from haloconv.planner.network import ConvNode, Network
+        from haloconv.planner.network_program import needed_options
+        from haloconv.planner.search import size_engine
+
+        if not isinstance(model, Network):
+            from haloconv.planner.network_file import read_network
+
+            model = read_network(model, target=target)
+        convolutions = [node for node in model.nodes if isinstance(node, ConvNode)]
+        roundings, units = needed_options(model)
+        needed: dict[str, Any] = {
+            "roundings": roundings,
+            "units": units,
+            "weight_zero_points": any(
+                node.weight_zero_points is not None and bool(node.weight_zero_points.any())
+                for node in convolutions
+            ),
+        }
+        if not convolutions:
+            raise PlanError(
+                f"{model.name} has no layer that uses the buffers of an engine, so there is "
+                "nothing to size; use EngineConfig()"
+            )
+        return size_engine(
+            [node.layer for node in convolutions],
+            budget_bytes,
+            out_lanes=out_lanes,
+            split_lanes=split_lanes,
+            **(needed | options),
+        )
 
     @property
     def digest(self) -> str:
