@@ -1,5 +1,6 @@
 """Options become an engine, or one sentence about what is wrong."""
 
+import importlib.util
 import json
 from pathlib import Path
 from typing import Any
@@ -7,9 +8,17 @@ from typing import Any
 import click
 import pytest
 
-from haloconv.flow.options import BYTES, LANES, ROUNDING_LIST, EngineOptions
+from haloconv.flow.options import BYTES, LANES, ROUNDING_LIST, UNIT_LIST, EngineOptions
 from haloconv.planner.config import EngineConfig
 from haloconv.planner.layer import ConvLayer
+from haloconv.planner.network_file import read_network
+
+_spec = importlib.util.spec_from_file_location(
+    "small_network", Path(__file__).parents[1] / "support" / "small_network.py"
+)
+assert _spec is not None and _spec.loader is not None
+small: Any = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(small)
 
 LAYER = ConvLayer(16, 16, 8, 16, (3, 3), pads=(1, 1, 1, 1))
 
@@ -40,6 +49,13 @@ def test_roundings() -> None:
         ROUNDING_LIST.convert("double,nearest", None, None)
 
 
+def test_units() -> None:
+    assert UNIT_LIST.convert("elementwise, max_pool", None, None) == ("elementwise", "max_pool")
+    assert UNIT_LIST.convert("none", None, None) == ()
+    with pytest.raises(click.BadParameter, match="'add' is no unit; known are elementwise, max_p"):
+        UNIT_LIST.convert("add", None, None)
+
+
 def test_nothing_said_is_the_default_engine() -> None:
     assert EngineOptions().build() == EngineConfig()
 
@@ -54,6 +70,7 @@ def test_every_option_reaches_the_engine() -> None:
         bias_bytes=64,
         requant_lanes=2,
         roundings=("single", "double"),
+        units=("max_pool",),
         address_bits=24,
     )
     assert options.build() == EngineConfig(
@@ -66,6 +83,7 @@ def test_every_option_reaches_the_engine() -> None:
         bias_bytes=64,
         requant_lanes=2,
         roundings=("double", "single"),
+        units=("max_pool",),
         address_bits=24,
     )
 
@@ -119,3 +137,38 @@ def test_budget_is_kept() -> None:
     built = EngineOptions(budget=8192, lanes=(4, 4), roundings=("fp32",)).build([LAYER])
     assert built.budget_bytes <= 8192
     assert (built.out_lanes, built.split_lanes, built.roundings) == (4, 4, ("fp32",))
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> Any:
+    path = tmp_path / "residual.tflite"
+    path.write_bytes(small.residual())
+    return read_network(path)
+
+
+def test_a_network_sizes_its_engine(network: Any) -> None:
+    config = EngineOptions(lanes=(4, 2), bus_bytes=4).build_for_network(network, latency=8)
+    assert config == EngineConfig.for_network(network, 65536, 4, 2, bus_bytes=4, latency=8)
+    options = EngineOptions(lanes=(4, 2), budget=512, units=("max_pool",), roundings=("away",))
+    assert options.build_for_network(network) == EngineConfig.for_network(
+        network, 512, 4, 2, units=("max_pool",), roundings=("away",)
+    )
+
+
+def test_given_buffers_are_kept_for_a_network(network: Any, tmp_path: Path) -> None:
+    config = EngineOptions(weight_bytes=1024).build_for_network(network)
+    # Rounding modes and units are left open: the network's compiler builds what it needs.
+    assert config == EngineConfig(weight_bytes=1024)
+    path = tmp_path / "engine.json"
+    path.write_text(json.dumps(EngineConfig(out_lanes=4, bias_bytes=64).to_dict()))
+    options = EngineOptions(config=path, bus_bytes=4)
+    assert options.build_for_network(network) == EngineConfig(
+        out_lanes=4, bias_bytes=64, bus_bytes=4
+    )
+    sized = EngineOptions(config=path, budget=2048).build_for_network(network)
+    assert sized == EngineConfig.for_network(network, 2048, 4, weight_zero_points=True)
+
+
+def test_a_network_with_a_budget_and_a_buffer(network: Any) -> None:
+    with pytest.raises(click.UsageError, match="--budget and --input-bytes exclude each other"):
+        EngineOptions(budget=512, input_bytes=64).build_for_network(network)

@@ -10,6 +10,7 @@ import click
 from haloconv.flow.commands.demo import demo
 from haloconv.flow.commands.gemm import gemm
 from haloconv.flow.commands.plan import plan
+from haloconv.flow.commands.run import run
 from haloconv.flow.commands.simulate import simulate
 from haloconv.flow.commands.verify import verify
 from haloconv.flow.commands.verilog import verilog
@@ -32,7 +33,7 @@ def commands(traceback: bool) -> None:
     """
 
 
-for _command in (plan, simulate, verify, verilog, gemm, demo):
+for _command in (plan, simulate, verify, run, verilog, gemm, demo):
     commands.add_command(_command)
 
 

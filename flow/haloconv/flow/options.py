@@ -6,26 +6,34 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from haloconv.planner.config import EngineConfig
+from haloconv.planner.config import UNITS, EngineConfig
 from haloconv.planner.layer import ConvLayer
 from haloconv.planner.requantization import ROUNDINGS
+
+if TYPE_CHECKING:
+    from haloconv.planner.network import Network
 
 __all__ = [
     "BYTES",
     "LANES",
+    "NETWORK_BUDGET",
     "ROUNDING_LIST",
+    "UNIT_LIST",
     "ByteCount",
     "EngineOptions",
     "Lanes",
     "RoundingList",
+    "UnitList",
     "engine_options",
     "figure_option",
+    "input_option",
     "json_option",
     "latency_option",
+    "model_arguments",
     "objective_option",
     "seed_option",
     "source_arguments",
@@ -86,9 +94,33 @@ class RoundingList(click.ParamType):
         return names
 
 
+class UnitList(click.ParamType):
+    """Optional units, separated by commas, or none."""
+
+    name = "units"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        """Return the names."""
+        if isinstance(value, tuple):
+            return value
+        if str(value).strip() == "none":
+            return ()
+        names = tuple(name.strip() for name in str(value).split(","))
+        for name in names:
+            if name not in UNITS:
+                self.fail(f"{name!r} is no unit; known are {', '.join(UNITS)}, or none for none")
+        return names
+
+
 BYTES = ByteCount()
 LANES = Lanes()
 ROUNDING_LIST = RoundingList()
+UNIT_LIST = UnitList()
+
+NETWORK_BUDGET = 65536
+"""Bytes of buffers for a network where nothing is said about them."""
 
 _BUFFERS = ("input_bytes", "weight_bytes", "psum_bytes", "bias_bytes")
 
@@ -108,6 +140,7 @@ _ENGINE: tuple[Callable[[Command], Command], ...] = (
     click.option(
         "--roundings", type=ROUNDING_LIST, help=f"Modes built in: {', '.join(ROUNDINGS)}."
     ),
+    click.option("--units", type=UNIT_LIST, help=f"Units built in: {', '.join(UNITS)}, or none."),
     click.option("--address-bits", type=int, help="Width of memory addresses."),
     click.option(
         "--config",
@@ -130,6 +163,7 @@ class EngineOptions:
     bias_bytes: int | None = None
     requant_lanes: int | None = None
     roundings: tuple[str, ...] | None = None
+    units: tuple[str, ...] | None = None
     address_bits: int | None = None
     config: Path | None = None
 
@@ -145,31 +179,78 @@ class EngineOptions:
         ValueError
             If the engine cannot be built so.
         """
+        base, changes = self._parts()
+        if self.budget is None:
+            return replace(base, **changes)
+        if not layers:
+            raise click.UsageError("--budget needs layers to size the buffers for; give a SOURCE")
+        from haloconv.planner.search import size_engine
+
+        return size_engine(
+            list(layers),
+            self.budget,
+            latency=latency,
+            objective=objective,
+            **self._kept(base, changes),
+        )
+
+    def build_for_network(
+        self, network: "Network", *, latency: int = 16, objective: str = "cycles"
+    ) -> EngineConfig:
+        """Return the engine, sized for a network where no buffer is given.
+
+        Raises
+        ------
+        click.UsageError
+            If options contradict each other.
+        ValueError
+            If the engine cannot be built so.
+        """
+        from haloconv.planner.network import ConvNode
+
+        base, changes = self._parts()
+        given = self.config is not None or any(name in changes for name in _BUFFERS)
+        if self.budget is None and given:
+            return replace(base, **changes)
+        if not any(isinstance(node, ConvNode) for node in network.nodes):
+            return replace(base, **changes)
+        kept = {
+            name: value for name, value in self._kept(base, changes).items() if value is not None
+        }
+        if self.config is None:
+            # Only what the network needs, unless a file asks for more.
+            kept.pop("weight_zero_points")
+        return EngineConfig.for_network(
+            network,
+            NETWORK_BUDGET if self.budget is None else self.budget,
+            latency=latency,
+            objective=objective,
+            **kept,
+        )
+
+    def _parts(self) -> tuple[EngineConfig, dict[str, Any]]:
+        """Return the engine of the file, and what the other options change."""
         base = EngineConfig() if self.config is None else _read_config(self.config)
         changes: dict[str, Any] = {}
         if self.lanes is not None:
             changes["out_lanes"], changes["split_lanes"] = self.lanes
-        for name in ("bus_bytes", *_BUFFERS, "requant_lanes", "roundings", "address_bits"):
+        plain = ("bus_bytes", *_BUFFERS, "requant_lanes", "roundings", "units", "address_bits")
+        for name in plain:
             if (value := getattr(self, name)) is not None:
                 changes[name] = value
-        if self.budget is None:
-            return replace(base, **changes)
         for name in _BUFFERS:
-            if name in changes:
+            if self.budget is not None and name in changes:
                 raise click.UsageError(
                     f"--budget and --{name.replace('_', '-')} exclude each other: "
                     "a budget sizes all buffers"
                 )
-        if not layers:
-            raise click.UsageError("--budget needs layers to size the buffers for; give a SOURCE")
-        # An option that the file or the command line sets, buffers aside, is kept as it is.
-        values = {name: getattr(base, name) for name in base.to_dict() if name not in _BUFFERS}
-        values.update(changes)
-        from haloconv.planner.search import size_engine
+        return base, changes
 
-        return size_engine(
-            list(layers), self.budget, latency=latency, objective=objective, **values
-        )
+    @staticmethod
+    def _kept(base: EngineConfig, changes: dict[str, Any]) -> dict[str, Any]:
+        """Return what a budget leaves as the file or the command line sets it."""
+        values = {name: getattr(base, name) for name in base.to_dict() if name not in _BUFFERS}
+        return values | changes
 
 
 def _read_config(path: Path) -> EngineConfig:
@@ -223,6 +304,31 @@ def source_arguments(command: Command) -> Command:
     return command
 
 
+def model_arguments(command: Command) -> Command:
+    """Add MODEL and ``--target``, a whole network and its arithmetic."""
+    for option in (
+        click.option(
+            "--target",
+            type=click.Choice(["tflm", "litert", "xnnpack", "ort"]),
+            help="Whose arithmetic the model is read for.  [default: tflm, ort for .onnx]",
+        ),
+        click.argument(
+            "model",
+            metavar="MODEL",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+input_option = click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A .npy array or an image for the model's input; repeat it for several.",
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, keys sorted.")
 latency_option = click.option(
     "--latency",
