@@ -271,5 +271,6 @@ def test_scales_follow_the_results():
     raw = schedule_layer(layer, config, tile, "channel", "hwmc", raw=True)
     assert raw == schedule_layer(layer, config, tile, "channel", "hwmc", raw=True, load_scale=False)
     scaled = schedule_layer(layer, config, tile, "channel", "hwmc", raw=True, load_scale=True)
-    # The loader takes the scale of a channel a cycle.
-    assert scaled.first_load_cycles - raw.first_load_cycles == 8
+    # The loader takes the scale of one channel a cycle at most.
+    assert scaled.first_load_cycles - raw.first_load_cycles >= 8
+    assert scaled.compute_cycles == raw.compute_cycles

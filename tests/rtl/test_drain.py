@@ -324,3 +324,48 @@ def test_reset_in_mid_group(seed):
         assert releases == after.releases
 
     simulate(dut, bench, reset=reset)
+
+
+def test_rows_of_another_unit():
+    config = EngineConfig(
+        out_lanes=3, split_lanes=2, requant_lanes=2, roundings=("double",), units=("elementwise",)
+    )
+    dut = Drain(config)
+    rng = random.Random(3)
+    zero_point, low, high = -4, -90, 100
+    stimuli, expected = [], []
+    for cycle in range(40):
+        if rng.random() < 0.4:
+            stimuli.append({"valid": 0, "sums": [5, 5], "count": 2})
+            continue
+        count, last = rng.randint(1, 2), rng.getrandbits(1)
+        multiplier, shift = rng.randint(2**30, 2**31 - 1), rng.randint(-12, 1)
+        sums = [rng.randrange(-(2**14), 2**14) for _ in range(2)]
+        stimuli.append(
+            {
+                "valid": 1, "sums": sums, "count": count, "last": last,
+                "multiplier": multiplier, "shift": shift,
+            }
+        )  # fmt: skip
+        results = [
+            requantize_double(total, multiplier, shift, zero_point, low, high) % 256
+            for total in sums[:count]
+        ]
+        # The sums enter where those of the lanes leave the adder: three stages are skipped.
+        row = {"count": count, "level": 5 if last else 0, "bytes": results}
+        expected.append((cycle + dut.latency - 3, row))
+    seen = []
+
+    async def bench(ctx):
+        ctx.set(dut.descriptor.out_zero_point, zero_point)
+        ctx.set(dut.descriptor.clamp_low, low)
+        ctx.set(dut.descriptor.clamp_high, high)
+        for cycle in range(len(stimuli) + dut.latency):
+            ctx.set(dut.other, stimuli[cycle] if cycle < len(stimuli) else {"valid": 0})
+            _, _, valid, row = await ctx.tick().sample(dut.valid, dut.row)
+            if valid:
+                row = plain(row)
+                seen.append((cycle, {**row, "bytes": row["bytes"][: row["count"]]}))
+
+    simulate(dut, bench)
+    assert seen == expected

@@ -175,3 +175,44 @@ def test_a_reset_in_mid_group():
         await play(ctx, dut, Model(2, 2, False), group(5))
 
     simulate(dut, bench, reset=reset)
+
+
+def test_the_maximum_of_products():
+    config = EngineConfig(out_lanes=2, split_lanes=3, units=("max_pool",))
+    dut = MacLanes(config)
+    rng = np.random.default_rng(9)
+    groups = [rng.integers(-255, 256, (count, 2, 3)) for count in (1, 4, 7, 2)]
+    groups.append(np.full((3, 2, 3), -255))
+
+    async def bench(ctx):
+        ctx.set(dut.maximum, 1)
+        ctx.set(dut.weights, [[1] * 3] * 2)
+        for group in groups:
+            for index, operands in enumerate(group):
+                ctx.set(dut.valid, 0)  # a pause changes nothing
+                await ctx.tick()
+                ctx.set(dut.operands, operands.tolist())
+                ctx.set(dut.first, int(index == 0))
+                ctx.set(dut.valid, 1)
+                await ctx.tick()
+            ctx.set(dut.valid, 0)
+            for _ in range(dut.latency - 1):
+                await ctx.tick()
+            np.testing.assert_array_equal(plain(ctx.get(dut.sums)), group.max(axis=0).T)
+
+    simulate(dut, bench)
+
+
+def test_sums_of_an_engine_that_can_pool():
+    config = EngineConfig(out_lanes=2, split_lanes=3, units=("max_pool",))
+    dut = MacLanes(config)
+    rng = np.random.default_rng(10)
+    steps = [
+        (rng.integers(-255, 256, (2, 3)), rng.integers(-255, 256, (2, 3)), index % 5 == 0)
+        for index in range(20)
+    ]
+
+    async def bench(ctx):
+        await play(ctx, dut, Model(2, 3, False), steps)
+
+    simulate(dut, bench)
