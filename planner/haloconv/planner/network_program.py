@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +37,7 @@ from haloconv.planner.program import (
     pack_scales,
     pack_weights,
 )
-from haloconv.planner.requantization import ROUNDINGS
+from haloconv.planner.requantization import ROUNDINGS, Requantization
 
 __all__ = [
     "EngineRun",
@@ -191,10 +190,14 @@ class _Compiler:
         self.network, self.config = network, config
         self.latency, self.objective, self.keep = latency, objective, keep
         self.views: dict[int, tuple[int, int]] = {}
+        self.arranged: set[int] = set()
         self._find_views()
 
     def _find_views(self) -> None:
-        """Tensors that are part of another's memory: (the other tensor, byte offset)."""
+        """Tensors that are part of another's memory: (the other tensor, byte offset).
+
+        Nodes that are nothing but such an arrangement are remembered by ``id``.
+        """
         network = self.network
         made = {index for node in network.nodes for index in node.outputs}
         for node in network.nodes:
@@ -203,20 +206,28 @@ class _Compiler:
             output = node.outputs[0]
             if node.kind == "view" and node.inputs[0] in made | set(network.inputs):
                 self.views[output] = (node.inputs[0], 0)
+                self.arranged.add(id(node))
             elif node.kind == "concatenate" and self._joins_in_place(node, made):
                 offset = 0
                 for source in node.inputs:
                     self.views[self.root(source)[0]] = (output, offset)
                     offset += tensor_bytes(network.tensors[source])
+                self.arranged.add(id(node))
 
     def _joins_in_place(self, node: MoveNode, made: set[int]) -> bool:
         """Whether the inputs can be written where the output has them: one behind the other."""
-        shape = self.network.tensors[node.outputs[0]].shape
+        tensors = self.network.tensors
+        shape = tensors[node.outputs[0]].shape
         axis = int(node.options["axis"]) % len(shape)
         roots = [self.root(source) for source in node.inputs]
+        # A root of another size is a concatenation that holds the input already.
         return (
             all(extent == 1 for extent in shape[:axis])
             and all(source in made and offset == 0 for source, offset in roots)
+            and all(
+                tensor_bytes(tensors[source]) == tensor_bytes(tensors[root])
+                for source, (root, _) in zip(node.inputs, roots, strict=True)
+            )
             and len({source for source, _ in roots}) == len(roots)
             and not any(source in self.network.inputs for source, _ in roots)
         )
@@ -231,13 +242,7 @@ class _Compiler:
 
     def in_place(self, node: Node) -> bool:
         """Whether a node is nothing but an arrangement of memory."""
-        if not isinstance(node, MoveNode):
-            return False
-        if node.kind == "view":
-            return node.outputs[0] in self.views
-        return node.kind == "concatenate" and all(
-            self.root(source)[0] == self.root(node.outputs[0])[0] for source in node.inputs
-        )
+        return id(node) in self.arranged
 
     def where(self, node: Node) -> str | None:
         """None for the engine, else why the host runs the node."""
@@ -254,13 +259,7 @@ class _Compiler:
     def compile(self) -> NetworkProgram:
         network, config = self.network, self.config
         for node in network.nodes:
-            if isinstance(node, ConvNode):
-                if node.maximum and "max_pool" not in config.built_units:
-                    raise PlanError(
-                        f"{node.operator} {node.name!r} needs the unit 'max_pool'; "
-                        "add it to EngineConfig.units"
-                    )
-                check_built(config, node.requantization, node.weight_zero_points)
+            self._check_options(node)
         order = [node for node in network.nodes if not self.in_place(node)]
         planned = {id(node): self._plan(node) for node in order if self.where(node) is None}
 
@@ -294,7 +293,7 @@ class _Compiler:
         image = np.zeros(size, np.uint8)
         for start, block in constants:
             image[start : start + block.size] = block
-        addresses = {}
+        addresses: dict[int, int] = {}
         for index, tensor in network.tensors.items():
             source, offset = self.root(index)
             if source in offsets:
@@ -330,12 +329,25 @@ class _Compiler:
         finish_run()
         return NetworkProgram(network, config, image, tuple(steps), addresses, activation_bytes)
 
+    def _check_options(self, node: Node) -> None:
+        """Refuse a node that needs what the engine lacks and that the host does not run."""
+        config, where = self.config, f"{node.operator} {node.name!r}"
+        if isinstance(node, ConvNode) and node.maximum and "max_pool" not in config.built_units:
+            raise PlanError(f"{where} needs the unit 'max_pool'; add it to EngineConfig.units")
+        try:
+            if isinstance(node, ConvNode):
+                check_built(config, node.requantization, node.weight_zero_points)
+            elif isinstance(node, ElementwiseNode) and self.where(node) is None:
+                f = node.function
+                check_built(config, Requantization(f.multiplier, f.shift), None)
+        except PlanError as error:
+            raise PlanError(f"{where}: {error}") from None
+
     def _plan(self, node: Node) -> PlannedNode:
         if isinstance(node, ConvNode):
             raw = node.requantization is None
-            asymmetric = bool(np.any(node.weight_zero_points)) if (
-                node.weight_zero_points is not None
-            ) else False
+            zero_points = node.weight_zero_points
+            asymmetric = zero_points is not None and bool(np.any(zero_points))
             try:
                 plan = plan_layer(
                     node.layer,
@@ -436,7 +448,7 @@ class _Compiler:
             if tensor.data is not None and self.root(index)[0] in first:
                 touch(index, 0)
                 touch(index, end)
-        blocks = []
+        blocks: list[Lifetime] = []
         for index in first:
             begin, stop = (0, end) if self.keep else (first[index], final[index])
             blocks.append(Lifetime(index, tensor_bytes(network.tensors[index]), begin, stop))
