@@ -1,7 +1,9 @@
 """One call that runs a whole int8 network on the generated engine."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from os import PathLike
 from typing import Any
 
@@ -9,7 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloconv.planner.config import EngineConfig
-from haloconv.planner.network import ElementwiseNode, HostNode, MoveNode, Network, NetworkTensor
+from haloconv.planner.network import (
+    ElementwiseNode,
+    HostNode,
+    MoveNode,
+    Network,
+    NetworkTensor,
+    Node,
+)
 from haloconv.planner.network_file import read_network
 from haloconv.planner.network_program import (
     EngineRun,
@@ -32,7 +41,8 @@ class LayerRecord:
     """One node of a network: where it ran, and what it took.
 
     ``cycles`` are measured, ``predicted_cycles`` the planner's; host nodes have none.
-    ``utilisation`` is MACs / (lanes * cycles). ``reason`` says why the host ran a node.
+    ``utilisation`` is MACs / (lanes * cycles), ``elements`` counts those of the outputs. ``reason``
+    says why the host ran a node.
     """
 
     index: int
@@ -45,6 +55,7 @@ class LayerRecord:
     macs: int
     utilisation: float
     reason: str = ""
+    elements: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as plain JSON types."""
@@ -116,15 +127,8 @@ class NetworkResult:
         network, config = self.program.network, self.program.config
         on_engine = [layer for layer in self.layers if layer.where == "engine"]
         elements = {"engine": 0, "host": 0}
-        sizes = {
-            node.index: sum(
-                int(np.prod(network.tensors[index].shape, dtype=np.int64))
-                for index in node.outputs
-            )
-            for node in network.nodes
-        }
         for layer in self.layers:
-            elements[layer.where] += sizes[layer.index]
+            elements[layer.where] += layer.elements
         macs = sum(layer.macs for layer in on_engine)
         moved = ("input_bytes", "weight_bytes", "bias_bytes", "sum_bytes", "output_bytes")
         return NetworkReport(
@@ -143,6 +147,12 @@ class NetworkResult:
         )
 
 
+@lru_cache(maxsize=4)
+def _engine(config: EngineConfig) -> Engine:
+    """Return the engine of a configuration, kept as compiled simulators keep its netlist."""
+    return Engine(config)
+
+
 def _read(memory: "NDArray[np.uint8]", address: int, tensor: NetworkTensor) -> "NDArray[Any]":
     size = tensor_bytes(tensor)
     return memory[address : address + size].copy().view(tensor.dtype).reshape(tensor.shape)
@@ -151,6 +161,19 @@ def _read(memory: "NDArray[np.uint8]", address: int, tensor: NetworkTensor) -> "
 def _write(memory: "NDArray[np.uint8]", address: int, value: "NDArray[Any]") -> None:
     data = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
     memory[address : address + data.size] = data
+
+
+def _progress(
+    progress: Callable[[int, int], None] | None, before: int, total: int
+) -> Callable[[int], None] | None:
+    """Return a callable for one of several runs, ``before`` cycles into the whole."""
+    if progress is None:
+        return None
+    return lambda cycles: progress(before + cycles, total)
+
+
+def _elements(network: Network, node: Node) -> int:
+    return sum(math.prod(network.tensors[index].shape) for index in node.outputs)
 
 
 def _run_on_host(step: HostStep, network: Network, values: Mapping[int, Any]) -> list[Any]:
@@ -197,7 +220,7 @@ def run_program(
     used = "none"
     before = 0
     total = program.cycles
-    share = max(stalls) if isinstance(stalls, tuple) else stalls
+    share = stalls if isinstance(stalls, int | float) else max(stalls)
     if not 0 <= share < 1:
         raise ValueError(f"stalls must be at least 0 and below 1, not {stalls!r}")
     for step in program.steps:
@@ -210,21 +233,16 @@ def run_program(
                 values[index] = value
                 if index in program.addresses:
                     _write(memory, program.addresses[index], value)
+            size = _elements(network, node)
             layers.append(
                 LayerRecord(
-                    node.index, node.name, node.operator, "host", 0, 0, 0, 0, 0.0, step.reason
+                    node.index, node.name, node.operator, "host", 0, 0, 0, 0, 0.0, step.reason, size
                 )
             )
             continue
-        done = before
-
-        def report(cycles: int, done: int = done) -> None:
-            if progress is not None:
-                progress(done + cycles, total)
-
         predicted = sum(planned.cycles for planned in step.nodes)
         result = run(
-            Engine(config),
+            _engine(config),
             memory,
             program_address=step.program_address,
             latency=latency,
@@ -232,7 +250,7 @@ def run_program(
             seed=seed,
             max_cycles=int(4 * predicted / (1 - share) + 100_000),
             backend=backend,
-            progress=report,
+            progress=_progress(progress, before, total),
         )
         if result.error_code:
             failed = result.error_detail
@@ -244,7 +262,7 @@ def run_program(
         for name, value in result.counters.items():
             counters[name] = counters.get(name, 0) + value
         before += result.counters["cycles"]
-        layers += _engine_records(step, result.descriptor_cycles, config)
+        layers += _engine_records(step, result.descriptor_cycles, program)
 
     tensors = {}
     if keep_tensors:
@@ -266,7 +284,7 @@ def run_program(
 
 
 def _engine_records(
-    step: EngineRun, descriptor_cycles: Sequence[int], config: EngineConfig
+    step: EngineRun, descriptor_cycles: Sequence[int], program: NetworkProgram
 ) -> list[LayerRecord]:
     records = []
     first = 0
@@ -284,7 +302,8 @@ def _engine_records(
                 cycles,
                 planned.moved_bytes,
                 planned.macs,
-                planned.macs / (config.lanes * cycles) if cycles else 0.0,
+                planned.macs / (program.config.lanes * cycles) if cycles else 0.0,
+                elements=_elements(program.network, node),
             )
         )
     return records
