@@ -321,8 +321,72 @@ def _run_gather(node: HostNode, arrays: list[Array], network: Network) -> Array:
     return arrays[0][:, node.options["rows"]][:, :, node.options["columns"]]
 
 
+# Operators of ONNX, as ONNX Runtime computes them. Zero points are those of int8 codes; where the
+# model has uint8, the runtime sees codes and zero points 128 above.
+
+
+def _run_shift(node: HostNode, arrays: list[Array], network: Network) -> Array:
+    codes = arrays[0].astype(np.int64) + node.options["by"]
+    return codes.astype(_ends(node, network)[1].dtype)
+
+
+def _run_onnx_quantize(node: HostNode, arrays: list[Array], network: Network) -> Array:
+    quotient = arrays[0].astype(np.float32) / np.float32(node.options["scale"])
+    whole = np.clip(np.rint(quotient), -(2.0**24), 2.0**24).astype(np.int64)
+    return np.clip(whole + node.options["zero_point"], -128, 127).astype(np.int8)
+
+
+def _run_onnx_dequantize(node: HostNode, arrays: list[Array], network: Network) -> Array:
+    codes = arrays[0].astype(np.int64) - node.options["zero_point"]
+    return codes.astype(np.float32) * np.float32(node.options["scale"])
+
+
+def _run_pair_table(node: HostNode, arrays: list[Array], network: Network) -> Array:
+    """The sum of every pair of codes is given."""
+    operands = [codes.astype(np.int64) + 128 for codes in arrays]
+    if "constant" in node.options:
+        constant = node.options["constant"].astype(np.int64) + 128
+        operands.insert(0 if node.options["constant_first"] else 1, constant)
+    return node.options["table"][operands[0], operands[1]]
+
+
+def _run_onnx_average(node: HostNode, arrays: list[Array], network: Network) -> Array:
+    o = node.options
+    (in_scale, scale), (in_zero, zero_point) = o["scales"], o["zero_points"]
+    top, bottom, left, right = o["pads"]
+    edges = ((0, 0), (top, bottom), (left, right), (0, 0))
+    real = (arrays[0].astype(np.int64) - in_zero).astype(np.float32) * np.float32(in_scale)
+    real = np.pad(real, edges)
+    inside = np.pad(np.ones(arrays[0].shape[1:3], np.int64), edges[1:3])
+    if o["count_include_pad"]:
+        inside[:] = 1
+    (rows, columns), (step_v, step_h) = o["kernel"], o["stride"]
+    height = (real.shape[1] - rows) // step_v + 1
+    width = (real.shape[2] - columns) // step_h + 1
+    total = np.zeros((real.shape[0], height, width, real.shape[3]), np.float32)
+    count = np.zeros((height, width), np.int64)
+    # One position after the other: float32 sums depend on the order.
+    for row in range(rows):
+        for column in range(columns):
+            down = slice(row, row + (height - 1) * step_v + 1, step_v)
+            across = slice(column, column + (width - 1) * step_h + 1, step_h)
+            total += real[:, down, across]
+            count += inside[down, across]
+    shift = 128 if o["unsigned"] else 0
+    mean = total / count[:, :, None].astype(np.float32)
+    code = np.rint(mean / np.float32(scale) + np.float32(zero_point + shift))
+    return np.clip(code.astype(np.int64) - shift, *o["clamp"]).astype(np.int8)
+
+
 _FUNCTIONS: dict[str, _Function] = {
     "ADD": _run_binary,
+    "Add": _run_pair_table,
+    "AveragePool": _run_onnx_average,
+    "DequantizeLinear": _run_onnx_dequantize,
+    "QLinearAdd": _run_pair_table,
+    "QLinearAveragePool": _run_onnx_average,
+    "QuantizeLinear": _run_onnx_quantize,
+    "Shift": _run_shift,
     "AVERAGE_POOL_2D": _run_pool,
     "DEQUANTIZE": _run_dequantize,
     "LOGISTIC": _run_logistic,
