@@ -12,8 +12,9 @@ import sys
 import time
 from pathlib import Path
 
+from haloconv.planner.candidates import OBJECTIVES
 from haloconv.planner.config import EngineConfig
-from haloconv.planner.search import OBJECTIVES, search_tiles
+from haloconv.planner.search import search_tiles
 from haloconv.planner.workload import read_workload
 
 DEFAULT = Path(__file__).resolve().parents[2] / "shared" / "workloads" / "resnet50_v1_5.json"

@@ -184,7 +184,7 @@ class EngineOptions:
             return replace(base, **changes)
         if not layers:
             raise click.UsageError("--budget needs layers to size the buffers for; give a SOURCE")
-        from haloconv.planner.search import size_engine
+        from haloconv.planner.sizing import size_engine
 
         return size_engine(
             list(layers),

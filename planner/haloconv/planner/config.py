@@ -233,7 +233,7 @@ class EngineConfig:
             :func:`~haloconv.planner.network_file.read_network`.
         **options
             Other parameters of the configuration, buffers aside, and those of
-            :func:`~haloconv.planner.search.size_engine`. Rounding modes, units and weight zero
+            :func:`~haloconv.planner.sizing.size_engine`. Rounding modes, units and weight zero
             points that are not among them are built as the network needs them.
 
         Raises
@@ -248,7 +248,7 @@ class EngineConfig:
         # All of these import this module.
         from haloconv.planner.network import ConvNode, Network
         from haloconv.planner.network_program import needed_options
-        from haloconv.planner.search import size_engine
+        from haloconv.planner.sizing import size_engine
 
         if not isinstance(model, Network):
             from haloconv.planner.network_file import read_network

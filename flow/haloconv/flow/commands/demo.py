@@ -44,7 +44,7 @@ DEMO_LANES = (4, 4)
 def demo(output: Path, seed: int, as_json: bool) -> int:
     """Plan a layer under a budget, simulate it bit by bit, write the engine's Verilog."""
     from haloconv.flow.export import engine_description_text, engine_verilog
-    from haloconv.planner.search import size_engine
+    from haloconv.planner.sizing import size_engine
 
     began = time.monotonic()
     item = Item(0, DEMO_LAYER.name, DEMO_LAYER)
