@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import click
 
+from haloconv.flow.commands.compile import compile_model
 from haloconv.flow.commands.demo import demo
 from haloconv.flow.commands.gemm import gemm
 from haloconv.flow.commands.plan import plan
@@ -33,7 +34,7 @@ def commands(traceback: bool) -> None:
     """
 
 
-for _command in (plan, simulate, verify, run, verilog, gemm, demo):
+for _command in (plan, simulate, verify, run, compile_model, verilog, gemm, demo):
     commands.add_command(_command)
 
 
