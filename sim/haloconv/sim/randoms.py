@@ -276,8 +276,9 @@ def _draw_layer(rng: Rng, max_macs: int) -> tuple[str, ConvLayer] | None:
     kernel = (int(rng.integers(1, 5)), int(rng.integers(1, 5)))
     if rng.random() < 0.3:
         kernel = (3, 3)
-    if rng.random() < 0.08:
+    if rng.random() < 0.1:
         kernel = (int(rng.integers(1, 12)), int(rng.integers(1, 12)))
+        height, width = max(height, kernel[0]), max(width, kernel[1])
     groups = 1
     if kind in ("pointwise", "fully connected"):
         kernel = (1, 1)

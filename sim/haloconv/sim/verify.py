@@ -61,6 +61,9 @@ CYCLE_TOLERANCE = 0.01
 CASES_PER_ENGINE = 25
 """Random layers that share one engine where building its simulator takes longer than running it."""
 
+MACS_PER_LANE = 1500
+"""Most of a case in Amaranth's simulator, which runs some thousand cycles a second."""
+
 TENSORS = ("input", "weight", "bias", "sums", "output")
 
 
@@ -467,11 +470,11 @@ def spread_tasks(
     backend: str = "auto",
     latency: int = 16,
 ) -> list[Task]:
-    """Return a spread over :func:`case_tasks` that meets each pair of neighbouring choices.
+    """Return a spread over :func:`case_tasks` that takes seconds for each engine.
 
     Every case in every result, on engines that take turns, with and without stalls, with the
-    planned tile and with split ones; and every case once in a small engine. The small engines are
-    many and run a single layer each, so ``auto`` takes Amaranth's simulator for them.
+    planned tile and with split ones. Then every case of moderate size once in a small engine; these
+    engines are many and run a single layer each, so ``auto`` takes Amaranth's simulator for them.
     """
     tasks: list[Task] = []
     for number, case in enumerate(cases):
@@ -487,9 +490,12 @@ def spread_tasks(
             tasks.append(_case_task(case, config, result, share, backend, latency, mode, order))
     for number, case in enumerate(cases):
         result, share = RESULTS[number % len(RESULTS)], 0.3 if number % 3 == 2 else 0.0
-        base = configs[(number * 2) % len(configs)]
-        if base.lanes < 16 and case.layer.macs > 2000:  # a minute in Amaranth's simulator
-            base = configs[(number * 2 + 1) % len(configs)]
+        # Few lanes split the most, but a minute in Amaranth's simulator is too long.
+        few = sorted(configs, key=lambda config: config.lanes)
+        quick = [config for config in few if case.layer.macs <= MACS_PER_LANE * config.lanes]
+        if not quick:
+            continue
+        base = quick[number % min(2, len(quick))]
         roundings = () if result == "raw" else (result,)
         config = replace(small_engine(case.layer, base), roundings=roundings)
         simulator = "amaranth" if backend == "auto" else backend

@@ -93,10 +93,7 @@ def cases(
     if not found:
         raise click.BadParameter(f"{only!r} is no case of {folder}", param_hint="--only")
     base = EngineConfig(roundings=ROUNDINGS)
-    configs = [
-        replace(base, out_lanes=pm, split_lanes=pr, bias_bytes=max(base.bias_bytes, 32 * pm))
-        for pm, pr in LANES
-    ]
+    configs = [replace(base, out_lanes=pm, split_lanes=pr) for pm, pr in LANES]
     arguments: dict[str, Any] = {"backend": backend, "latency": latency}
     if everything:
         tasks = case_tasks(found, configs, RESULTS, (0.0, 0.3), small=True, split=True, **arguments)
