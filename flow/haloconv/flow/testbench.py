@@ -14,7 +14,7 @@ from haloconv.planner.network_program import EngineRun, NetworkProgram
 from haloconv.planner.registers import IDENTITY, REVISION, Register
 from haloconv.planner.version import __version__
 
-__all__ = ["RunMemory", "hex_text", "run_memories", "bench_files"]
+__all__ = ["RunMemory", "bench_files", "hex_text", "run_memories"]
 
 Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
