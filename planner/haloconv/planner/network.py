@@ -61,7 +61,8 @@ class Node:
     Parameters
     ----------
     index : int
-        Of the operator in the model's own order.
+        Of the operator in the model's own order. Several nodes have the same where one operator
+        takes several; negative where the importer added the node at the model's border.
     name : str
         Of the operator, or of its output.
     operator : str

@@ -50,9 +50,9 @@ def read_onnx_network(
     """Return the network of a quantised ONNX model.
 
     QLinearConv, ConvInteger, QLinearMatMul, MatMulInteger and the com.microsoft operators QGemm,
-    QLinearAdd, QLinearAveragePool and QLinearGlobalAveragePool; or Conv, Gemm, MatMul, Add, Relu,
-    Clip, MaxPool, AveragePool, GlobalAveragePool and Concat between DequantizeLinear and
-    QuantizeLinear; with what rearranges their tensors.
+    QLinearAdd, QLinearConcat, QLinearAveragePool and QLinearGlobalAveragePool; or Conv, Gemm,
+    MatMul, Add, Relu, Clip, MaxPool, AveragePool, GlobalAveragePool and Concat between
+    DequantizeLinear and QuantizeLinear; with what rearranges their tensors.
 
     Parameters
     ----------
@@ -170,6 +170,7 @@ class _Importer:
             self._readers[str(value.name)] = self._readers.get(str(value.name), 0) + 1
         self._at = self._file[0] if self._file else None
         self._kinds: dict[str, Callable[[_Onnx], None]] = {
+            "Constant": self._constant,
             "QuantizeLinear": self._quantize,
             "DequantizeLinear": self._dequantize,
             "QLinearConv": self._qlinear_conv,
@@ -179,6 +180,7 @@ class _Importer:
             "QGemm": self._qgemm,
             "QLinearAdd": self._qlinear_add,
             "QLinearAveragePool": self._qlinear_average,
+            "QLinearConcat": self._qlinear_concat,
             "QLinearGlobalAveragePool": self._qlinear_average,
             "MaxPool": self._max_pool,
             "Concat": self._concat,
@@ -225,12 +227,16 @@ class _Importer:
         inputs = [self._input(value) for value in self._graph.input if self._is_fed(value)]
         for node in self._file:
             self._at = node
-            if node.kind == "Constant":
-                self._constant(node)
-            elif node.kind in self._kinds:
-                self._kinds[node.kind](node)
-            else:
+            step = self._kinds.get(node.kind)
+            if step is None:
                 raise self._refuse(f"known operators are {', '.join(sorted(self._kinds))}")
+            try:
+                step(node)
+            except UnsupportedModel:
+                raise
+            # Whatever a missing input or an attribute of another kind makes the steps stumble over.
+            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+                raise self._refuse(f"it is damaged: {type(error).__name__}: {error}") from error
         outputs = [self._output(str(value.name)) for value in self._graph.output]
         used = {*inputs, *outputs}
         for node in self._nodes:
@@ -342,7 +348,7 @@ class _Importer:
     def _base(self, inputs: Sequence[int], output: int, operator: str = "") -> dict[str, Any]:
         at = self._at
         return {
-            "index": at.index if at is not None and not operator else -1,
+            "index": at.index if at is not None and not operator else -1 - len(self._nodes),
             "name": at.name if at is not None and not operator else self._tensors[output].name,
             "operator": operator or (at.kind if at is not None else ""),
             "inputs": tuple(inputs),
@@ -643,8 +649,10 @@ class _Importer:
             b = self._real(node, 2)
             if b.constant is None or b.constant.dtype != np.int32:
                 raise self._refuse("its bias must be constant int32 codes")
-            expected = np.broadcast_to(in_scale * w.scale.ravel(), b.scale.ravel().shape)
-            if not np.allclose(b.scale.ravel(), expected, rtol=1e-5, atol=0):
+            expected, given = in_scale * w.scale.ravel(), b.scale.ravel()
+            if {expected.size, given.size} - {1, outputs} or not np.allclose(
+                given, expected, rtol=1e-5, atol=0
+            ):
                 raise self._refuse(
                     "the scale of its bias must be the product of the scales of input and weights"
                 )
@@ -1109,6 +1117,19 @@ class _Importer:
             self._codes[node.outputs[0]] = self._concatenated(node, sources)
         else:
             self._postpone(node)
+
+    def _qlinear_concat(self, node: _Onnx) -> None:
+        scale, zero_point, unsigned = self._output_type(node, 0)
+        reals: list[_Real] = []
+        for first in range(2, len(node.inputs), 3):
+            codes = self._source(node, first)
+            one, zero = self._activation(node, first + 1, "an input")
+            reals.append(_Real(codes, None, np.asarray(one), np.asarray(zero)))
+        if not reals:
+            raise self._refuse("it must have inputs")
+        self._codes[node.outputs[0]] = self._joined(
+            node, reals, scale, zero_point, unsigned, (-128, 127)
+        )
 
     def _joined(
         self,

@@ -37,6 +37,7 @@ from haloconv.planner.pooling import (
 from haloconv.planner.requantization import Requantization
 from haloconv.planner.tflite import (
     CONV_OPERATORS,
+    TARGETS,
     TfliteModel,
     TfliteOperator,
     TfliteTensor,
@@ -80,6 +81,8 @@ def read_tflite_network(path: str | PathLike[str], target: str = "tflm") -> Netw
     UnsupportedModel
         For the first operator that is not supported, with its name, its place and the reason.
     """
+    if target not in TARGETS:
+        raise ValueError(f"target must be one of {', '.join(TARGETS)}, not {target!r}")
     return _Importer(Path(path), target).network()
 
 

@@ -91,7 +91,7 @@ def _ceil_pads(
         count = -(-(extent[axis] + before + after - window) // step) + 1
         if (count - 1) * step >= extent[axis] + before:
             count -= 1  # a window that would see nothing but pads
-        ends.append(max(after, (count - 1) * step + window - extent[axis] - before))
+        ends.append(max(0, (count - 1) * step + window - extent[axis] - before))
     return pads[0], ends[0], pads[2], ends[1]
 
 
