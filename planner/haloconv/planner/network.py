@@ -117,7 +117,7 @@ class MoveNode(Node):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class HostNode(Node):
-    """An operator that runs on the host in numpy: ``operator`` names it, ``options`` its numbers."""
+    """An operator that runs on the host: ``operator`` names it, ``options`` are its numbers."""
 
     options: dict[str, Any] = field(default_factory=dict)
 
