@@ -20,8 +20,8 @@ class Requantization:
     Parameters
     ----------
     multiplier, shift : array of int, shape (M,) or scalar
-        Fixed-point scale multiplier * 2**(shift - 31); multiplier 0 or 2**30..2**31 - 1, shift
-        -31..31. Not used by the rounding "fp32".
+        Fixed-point scale multiplier * 2**(shift - 31); multiplier 0..2**31 - 1, and 0 or at least
+        2**30 where the shift is not negative; shift -31..31. Not used by the rounding "fp32".
     scale : array of float32, shape (M,) or scalar
         Positive finite scale of the rounding "fp32"; None for the others.
     zero_point : int
@@ -75,11 +75,25 @@ class Requantization:
                 raise TypeError(f"{name} must hold integers, not {array.dtype}")
         multiplier = np.atleast_1d(multiplier).astype(np.int64)
         shift = np.atleast_1d(shift).astype(np.int64)
-        wrong = (multiplier != 0) & ((multiplier < 2**30) | (multiplier >= 2**31))
+        wrong = (multiplier < 0) | (multiplier >= 2**31)
         if np.any(wrong):
             raise ValueError(
-                "multiplier must be 0 or within 2**30..2**31 - 1, not "
-                f"{int(multiplier[wrong][0])}; halve or double it and adapt shift"
+                f"multiplier must be within 0..2**31 - 1, not {int(multiplier[wrong][0])}; "
+                "halve or double it and adapt shift"
+            )
+        if multiplier.shape != shift.shape and 1 not in (multiplier.size, shift.size):
+            raise ValueError(
+                f"multiplier and shift must have as many entries, not {multiplier.size} and "
+                f"{shift.size}"
+            )
+        # The engine's left shift relies on the leading one being in place.
+        loose = (multiplier > 0) & (multiplier < 2**30) & (shift >= 0)
+        if np.any(loose):
+            low, at = np.broadcast_arrays(multiplier, shift)
+            raise ValueError(
+                "multiplier must be at least 2**30 where shift is not negative, not "
+                f"{int(low[loose][0])} with shift {int(at[loose][0])}; double it and "
+                "lessen shift"
             )
         if np.any((shift < -31) | (shift > 31)):
             bad = shift[(shift < -31) | (shift > 31)]
