@@ -174,6 +174,7 @@ def test_a_program_of_two_layers():
         assert not host.get("fetch")
         assert await host.read(Register.PROGRAM_LOW) == 0x41200
         assert await host.read(Register.LAYERS) == 0
+        assert await host.read_wide(Register.PROGRAM_BYTES) == DESCRIPTOR_BYTES
         ctx.set(dut.layer_done, 1)
         await ctx.tick()
         assert not host.get("fetch")

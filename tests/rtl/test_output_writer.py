@@ -272,9 +272,9 @@ def test_what_is_held_waits_for_the_flush():
         assert ctx.get(dut.idle)
         await put_many(ctx, dut.i, tile.rows)
         for _ in range(10):
-            await ctx.tick()
             assert not ctx.get(dut.o.valid)
             assert not ctx.get(dut.idle)
+            await ctx.tick()
         ctx.set(dut.flush, 1)
         beats = await get_many(ctx, dut.o, 1, limit=3)
         assert beats[0]["address"] == 0

@@ -375,17 +375,22 @@ def test_the_room_fills_and_holds_the_lanes():
 
 
 def test_partial_sums_need_no_room():
-    layer = ConvLayer(1, 12, 2, 1, (1, 1))
+    # Two input channel tiles; nothing ever returns. The finished pixel fills the room, and the
+    # unfinished ones behind it pass all the same.
+    layer = ConvLayer(1, 1, 2, 1, (1, 1))
     config = make_config(1, 1, None)
-    tile = Tile(1, 12, 1, 1)
-    works = [Work(random.Random(s), layer, config, tile, "channel", True) for s in range(30)]
-    works = [work for work in works if not work.last_c][:2]
+    tile = Tile(1, 1, 1, 1)
+    choices = [Work(random.Random(s), layer, config, tile, "channel", True) for s in range(30)]
+    finished = next(work for work in choices if work.last_c)
+    partial = next(work for work in choices if not work.last_c)
     bench = Bench(
-        config, layer, tile, "channel", works, room=1, seed=0, stalls=0.0, return_share=0.0
-    )
+        config, layer, tile, "channel", [partial, finished, partial, partial], room=1, seed=0,
+        stalls=0.0, return_share=0.0,
+    )  # fmt: skip
     simulate(bench.dut, bench.run)
-    assert bench.steps_done == 24
-    assert bench.most_reserved == 0
+    assert bench.steps_done == 4
+    assert bench.most_reserved == 1
+    assert bench.room_stalls == 0
 
 
 def test_large_pads_and_wide_strides_mask_whole_tiles():
