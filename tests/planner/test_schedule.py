@@ -183,6 +183,64 @@ def test_long_repetitions_are_jumped_over(layer, tile, mode, jumps, monkeypatch)
     assert schedule_layer(*case, raw=True) == short
 
 
+def many_tiles_case(seed):
+    """A layer in dozens of small tiles, at addresses that lie anyhow in beats and pages."""
+    rng = random.Random(f"tiles {seed}")
+    while True:
+        lanes, split, q = rng.choice(
+            ((1, 1, None), (3, 5, 2), (8, 2, 3), (4, 4, 1), (8, 8, None), (2, 8, 1), (16, 4, None))
+        )
+        config = make_config(
+            lanes, split, q, rng.choice((1, 2, 4, 8, 16, 32)), rng.choice(((), ("double",))),
+            input_bytes=1 << 15, weight_bytes=1 << 15, psum_bytes=1 << 14,
+        )  # fmt: skip
+        layer = random_layer(rng, extent=20, channels=rng.choice((24, 300)), most_macs=10**6)
+        mode = random_mode(rng, layer)
+        depthwise = mode == "depthwise"
+        group_out = layer.out_channels if depthwise else layer.group_out_channels
+        tile = Tile(
+            rng.randint(1, min(6, layer.out_height)),
+            rng.randint(1, min(8, layer.out_width)),
+            1 if depthwise else rng.randint(1, layer.group_in_channels),
+            rng.randint(1, group_out),
+        )
+        tiles = -(-layer.out_height // tile.height) * -(-layer.out_width // tile.width)
+        tiles *= -(-group_out // tile.out_channels)
+        if not depthwise:
+            tiles *= layer.groups * -(-layer.group_in_channels // tile.in_channels)
+        if 10 <= tiles <= 300 and check_fit(layer, config, tile, mode) is None:
+            break
+    options = {"latency": rng.choice((1, 4, 16, 40, 200)), "raw": rng.random() < 0.4}
+    return layer, config, tile, mode, rng.choice(ORDERS), options
+
+
+def test_repeated_tiles_change_nothing(monkeypatch):
+    repeated = {ReadTimeline: 0, WriteTimeline: 0}
+
+    def count(kind):
+        restore = kind.restore
+
+        def counted(self, *args):
+            repeated[kind] += 1
+            return restore(self, *args)
+
+        monkeypatch.setattr(kind, "restore", counted)
+
+    count(ReadTimeline)
+    count(WriteTimeline)
+    tiles = 0
+    for seed in range(60):
+        *case, options = many_tiles_case(seed)
+        monkeypatch.setattr(module, "JUMPS", True)
+        short = schedule_layer(*case, **options)
+        monkeypatch.setattr(module, "JUMPS", False)
+        assert schedule_layer(*case, **options) == short, f"seed {seed}"
+        tiles += len(short.tiles)
+    # Otherwise the comparison would say little.
+    assert repeated[ReadTimeline] > tiles // 4
+    assert repeated[WriteTimeline] > tiles // 8
+
+
 def check_sums(schedule):
     """Every cycle is named once."""
     assert schedule.cycles == (

@@ -270,3 +270,76 @@ def test_a_jump_within_a_segment_leaves_the_requests():
     # 58 of 100 chunks are gone; the rest comes at the pace of the bus.
     last = [reads.take(4, 0) for _ in range(40)][-1]
     assert last == 2 + 5 + 2 + 99
+
+
+def bursts_beat_by_beat(address, length, bus):
+    """Count bursts as beats pass: a new one at each page, and behind 256 beats."""
+    bursts = beats = 0
+    for beat in range(address // bus, (address + length - 1) // bus + 1):
+        if not bursts or beat * bus % 4096 == 0 or beats == 256:
+            bursts, beats = bursts + 1, 0
+        beats += 1
+    return bursts
+
+
+@pytest.mark.parametrize("bus", [1, 2, 4, 8, 16, 32])
+def test_bursts_end_at_pages_and_at_256_beats(bus):
+    reads = ReadTimeline(bus, 8, 16)
+    rng = random.Random(bus)
+    for _ in range(200):
+        address, length = rng.randrange(20000), rng.choice((1, rng.randint(1, 12000)))
+        assert reads.bursts(address, length) == bursts_beat_by_beat(address, length, bus), (
+            address,
+            length,
+        )
+    assert reads.bursts(4095, 1) == 1
+    assert reads.bursts(4095, 2) == 2
+    assert reads.bursts(0, 4096) == max(1, 4096 // bus // 256)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_saved_events_go_on_elsewhere_as_they_went_here(seed):
+    rng = random.Random(seed)
+    bus, latency = rng.choice((1, 4, 8)), rng.choice((1, 16, 60))
+
+    def go(reads, segments, earliest):
+        return [
+            (
+                reads.ask(address, len(chunks) * chunk),
+                *(reads.take(chunk, earliest) for _ in chunks),
+            )
+            for address, chunks, chunk in segments
+        ]
+
+    def draw():
+        return [
+            (rng.randrange(9000), range(rng.randint(1, 12)), rng.randint(1, 8)) for _ in range(90)
+        ]
+
+    here = ReadTimeline(bus, 8, latency)
+    go(here, draw(), 0)
+    at = here.walker_free + rng.randint(-3, 3)
+    there = ReadTimeline(bus, 8, latency)
+    go(there, draw()[:5], 0)
+    there.restore(here.save(at), at + 1000)
+    assert there.outlook(at + 1000) == here.outlook(at)
+    more = draw()
+    moved = [(None, *(when - 1000 for when in taken)) for _, *taken in go(there, more, at + 1003)]
+    assert moved == go(here, more, at + 3)
+    assert there.walker_free == here.walker_free + 1000
+
+
+def test_old_events_do_not_tell_outlooks_apart():
+    reads = [ReadTimeline(8, 8, 16) for _ in range(2)]
+    reads[0].ask(0, 64)
+    for _ in range(8):
+        reads[0].take(8, 0)
+    outlooks = []
+    for timeline in reads:
+        timeline.walker_free = 500
+        outlooks.append(timeline.outlook(500))
+    assert outlooks[0] == outlooks[1]
+    reads[0].ask(0, 64)
+    for _ in range(8):
+        reads[0].take(8, 0)
+    assert reads[0].outlook(500) != outlooks[0]

@@ -12,8 +12,10 @@ The walk follows the engine's blocks from event to event, in cycles since start:
 * writer: a row of results a cycle, and as many cycles as the beats that it ends.
 
 Rows of an operand and rows of outputs repeat. Once everything that decides what happens next stands
-as it stood some rows before, the walk jumps over the repetitions, so its cost hardly grows with the
-layer and its cycles are those of the walk row by row.
+as it stood some rows before, the walk jumps over the repetitions. Tiles repeat too: one that meets
+the engine as a tile before it did, with addresses that lie alike in beats and pages, takes that
+tile's events, moved in time. So the cost hardly grows with the layer, and the cycles are those of
+the walk row by row.
 """
 
 from collections import deque
@@ -125,6 +127,19 @@ class _Computed:
     cause: str
 
 
+@dataclass(frozen=True)
+class _Repeat:
+    """What a tile at the lanes did, relative to its first step."""
+
+    first_group: int
+    end: int
+    last_group: int
+    drain: int
+    stalls: dict[str, int]
+    writes: tuple[int, int, int, int | None]
+    pops: tuple[int, ...]
+
+
 class _States:
     """The states at the ends of some rows, to find the period with which they repeat."""
 
@@ -196,7 +211,10 @@ class _Walk:
         self.lanes_end = -1
         self.lanes_group = -1
         self.drain = 0
-        self.weight_offsets: dict[tuple[int, int, int], int] = {}
+        # What tiles did that met the engine in some state, relative to their first cycles.
+        self.loads: dict[object, tuple[int, tuple[object, ...]]] = {}
+        self.computes: dict[object, _Repeat] = {}
+        self.page_marks: dict[tuple[int, int, int, int], tuple[tuple[int, int], ...]] = {}
 
     # --- the loop nest -----------------------------------------------------------------------
 
@@ -289,18 +307,20 @@ class _Walk:
                 index += times * period
                 states.forget()
 
+    def _weight_address(self, step: _Step) -> int:
+        g, _, _, m, c = step.index
+        tile = self.tile
+        first = m * tile.out_channels
+        if self.depthwise:
+            return self.layer.taps * first
+        channels_m, _ = self.sizes(step)
+        first = (g * self.group_out + first) * self.group_in + c * tile.in_channels * channels_m
+        return self.layer.taps * first
+
     def _load_weights(self, step: _Step, start: int) -> int:
         channels_m, channels_c = self.sizes(step)
         lanes, taps, bus = self.config.split_lanes, self.layer.taps, self.config.bus_bytes
-        g, _, _, m, c = step.index
-        tile = self.tile
-        address = taps * (
-            g * self.group_out * self.group_in
-            + m * tile.out_channels * self.group_in
-            + c * tile.in_channels * channels_m
-        )
-        if self.depthwise:
-            address = taps * m * tile.out_channels
+        address = self._weight_address(step)
         self.reads.ask(address, channels_m * channels_c * taps)
         for members in self.channel_groups(channels_m):
             chunks: list[int] = []
@@ -319,18 +339,50 @@ class _Walk:
             self._rows(taps, window, tap, size)
         return self.reads.taken_at + 1
 
+    def _input_address(self, step: _Step, rows: _Extent, columns: _Extent) -> int:
+        layer = self.layer
+        g, _, _, m, c = step.index
+        first = m * self.tile.out_channels if self.depthwise else g * self.group_in
+        if not self.depthwise:
+            first += c * self.tile.in_channels
+        pixel = rows.first_input * layer.in_width + columns.first_input
+        return pixel * layer.in_channels + first
+
+    def _page_marks(
+        self, address: int, rows: int, columns: int, channels: int
+    ) -> tuple[tuple[int, int], ...]:
+        """Return number and bursts of the input segments that cross a page."""
+        layer, address = self.layer, address % BURST_BYTES
+        key = (address, rows, columns, channels)
+        marks = self.page_marks.get(key)
+        if marks is not None:
+            return marks
+        whole = channels == layer.in_channels
+        pitch = layer.in_width * layer.in_channels
+        step, length = layer.in_channels, channels
+        if whole:
+            step, length = pitch, columns * channels
+        found: list[tuple[int, int]] = []
+        for row in range(rows):
+            first = address + row * pitch
+            end = first + (columns - 1) * layer.in_channels + channels
+            page = first - first % BURST_BYTES + BURST_BYTES
+            for at in range(page, end, BURST_BYTES):
+                number, offset = divmod(at - first, step)
+                mark = row * columns + number
+                if 0 < offset < length and (not found or found[-1][0] != mark):
+                    found.append((mark, self.reads.bursts(first + number * step, length)))
+        marks = self.page_marks[key] = tuple(found)
+        return marks
+
     def _load_input(self, step: _Step, rows: _Extent, columns: _Extent, start: int) -> int:
         layer, config = self.layer, self.config
-        g, _, _, m, c = step.index
         channels_m, channels_c = self.sizes(step)
         channels = channels_m if self.depthwise else channels_c
         word = config.out_lanes if self.depthwise else config.word_bytes
         pixel = [min(word, channels - first) for first in range(0, channels, word)]
         pitch = layer.in_width * layer.in_channels
-        first = m * self.tile.out_channels if self.depthwise else g * self.group_in
-        if not self.depthwise:
-            first += c * self.tile.in_channels
-        base = rows.first_input * pitch + columns.first_input * layer.in_channels + first
+        base = self._input_address(step, rows, columns)
         whole = channels == layer.in_channels
         bus = config.bus_bytes
 
@@ -359,24 +411,79 @@ class _Walk:
         self._rows(rows.inputs, window, row, columns.inputs * channels, crosses, settled)
         return self.reads.taken_at + 1
 
-    def _load(self, step: _Step, handed_out: int, released: dict[str, int]) -> tuple[int, int]:
-        """Load a tile's operands; return its first cycle at the loader and the last."""
-        reads, config = self.reads, self.config
-        g, h, w, m, _ = step.index
+    def _parameters(self, step: _Step) -> list[tuple[int, int, int] | None]:
+        """Address, length and chunk of the biases and of the scales; None for one not loaded."""
+        g, _, _, m, _ = step.index
         channels_m, _ = self.sizes(step)
-        began = max(self.loader_free, handed_out + 1)
-        now = began + 1
-        reads.walker_free = max(reads.walker_free, handed_out + 1)
-        if step.new_parameters:
-            reads.walker_free = max(reads.walker_free, released["parameters"])
-            first = g * self.group_out + m * self.tile.out_channels
+        first = g * self.group_out + m * self.tile.out_channels
+        return [
+            (size * first, size * channels_m, size) if present else None
             for present, size in (
                 (self.layer.has_bias, 4),
-                (self.load_scale, scale_entry_bytes(config)),
-            ):
-                if present:
-                    reads.ask(size * first, size * channels_m)
-                    for _ in range(channels_m):
+                (self.load_scale, scale_entry_bytes(self.config)),
+            )
+        ]
+
+    def _load_key(self, step: _Step, began: int, released: dict[str, int]) -> tuple[object, ...]:
+        """Return all that decides how long a tile loads after ``began``."""
+        reads, bus = self.reads, self.config.bus_bytes
+        _, h, w, _, _ = step.index
+        channels_m, channels_c = sizes = self.sizes(step)
+        key: list[object] = [sizes, reads.outlook(began)]
+
+        def waits(kind: str) -> int:
+            return max(released[kind] - reads.walker_free, 0)
+
+        def segment(address: int, length: int) -> tuple[int, int]:
+            return address % bus, reads.bursts(address, length)
+
+        if step.new_parameters:
+            key.append(("parameters", waits("parameters")))
+            key += [segment(at, length) for at, length, _ in filter(None, self._parameters(step))]
+        if step.new_weights:
+            key.append(("weights", waits("weights")))
+            length = channels_m * channels_c * self.layer.taps
+            key.append(segment(self._weight_address(step), length))
+        rows, columns = self.heights[h], self.widths[w]
+        if step.new_input:
+            channels = channels_m if self.depthwise else channels_c
+            address = self._input_address(step, rows, columns)
+            extents = (rows.inputs, columns.inputs, rows.skip + columns.skip)
+            key.append(("input", waits("input"), extents, address % bus))
+            key.append(self._page_marks(address, rows.inputs, columns.inputs, channels))
+        return tuple(key)
+
+    def _load(self, step: _Step, handed_out: int, released: dict[str, int]) -> tuple[int, int]:
+        """Load a tile's operands; return its first cycle at the loader and the last."""
+        reads = self.reads
+        began = max(self.loader_free, handed_out + 1)
+        reads.walker_free = max(reads.walker_free, handed_out + 1)
+        if not JUMPS:
+            now = self._load_walked(step, began, released)
+        else:
+            key = self._load_key(step, began, released)
+            known = self.loads.get(key)
+            if known is None:
+                now = self._load_walked(step, began, released)
+                self.loads[key] = now - began, reads.save(began)
+            else:
+                now = began + known[0]
+                reads.restore(known[1], began)
+        self.loader_free = now + 1
+        return began, now
+
+    def _load_walked(self, step: _Step, began: int, released: dict[str, int]) -> int:
+        """Load operand by operand; return the last cycle."""
+        reads = self.reads
+        _, h, w, _, _ = step.index
+        now = began + 1
+        if step.new_parameters:
+            reads.walker_free = max(reads.walker_free, released["parameters"])
+            for segment in self._parameters(step):
+                if segment is not None:
+                    address, length, size = segment
+                    reads.ask(address, length)
+                    for _ in range(length // size):
                         reads.take(size, now)
                     now = reads.taken_at + 1
                 else:
@@ -397,8 +504,7 @@ class _Walk:
         if step.new_input and rows.inputs and columns.inputs:
             now += columns.skip + rows.skip + 2
             now = self._load_input(step, rows, columns, now)
-        self.loader_free = now + 1
-        return began, now
+        return now
 
     # --- computing -----------------------------------------------------------------------------
 
@@ -430,9 +536,27 @@ class _Walk:
         base = (g * self.group_out + m * self.tile.out_channels) * out
         base += (rows.first_output * layer.out_width + columns.first_output) * pixel
         pitch = layer.out_width * pixel
-        groups = self._row_groups(columns.outputs, channels_m)
         latency = result_latency(config)
         writes, pops = self.writes, self.pops
+        key: object = None
+        if JUMPS:
+            # The first group's last step comes no earlier; events before it hold nothing up.
+            soonest = end + length
+            key = (
+                (rows.outputs, columns.outputs, channels_m, length, last),
+                max(self.lanes_group + self.drain - soonest, 0),
+            )
+            if last:
+                key = (
+                    key,
+                    base % config.bus_bytes,
+                    writes.outlook(soonest + latency, base // config.bus_bytes),
+                    tuple(max(pop + 1 - soonest, 0) for pop in pops),
+                )
+            known = self.computes.get(key)
+            if known is not None:
+                return self._repeated(known, start, last, base // config.bus_bytes)
+        groups = self._row_groups(columns.outputs, channels_m)
         stalls = {"drain": 0, "write": 0}
         last_group = self.lanes_group
         drain = self.drain
@@ -485,6 +609,42 @@ class _Walk:
             if last:
                 writes.jump(times * cycles, times * period * pitch // config.bus_bytes)
                 pops.extend([pop + times * cycles for pop in pops])
+        if JUMPS:
+            self.computes[key] = _Repeat(
+                first_group - start,
+                end - start,
+                last_group - start,
+                drain,
+                stalls,
+                writes.save(start, base // config.bus_bytes),
+                tuple(pop - start for pop in pops) if last else (),
+            )
+        return self._computed(start, first_group, end, last_group, drain, stalls)
+
+    def _repeated(self, known: _Repeat, start: int, last: bool, beat: int) -> _Computed:
+        """Do what a tile before did that met lanes, drain and writer alike."""
+        if last:
+            self.writes.restore(known.writes, start, beat)
+            self.pops = deque((pop + start for pop in known.pops), maxlen=self.room)
+        return self._computed(
+            start,
+            start + known.first_group,
+            start + known.end,
+            start + known.last_group,
+            known.drain,
+            known.stalls,
+        )
+
+    def _computed(
+        self,
+        start: int,
+        first_group: int,
+        end: int,
+        last_group: int,
+        drain: int,
+        stalls: dict[str, int],
+    ) -> _Computed:
+        """Leave the lanes as a tile leaves them, and name what held it up."""
         waited = start - self.lanes_end - 1
         self.lanes_end, self.lanes_group, self.drain = end, last_group, drain
         stall = stalls["drain"] + stalls["write"]

@@ -5,6 +5,7 @@ these two timelines through the tiles of a layer.
 """
 
 from collections import deque
+from typing import Any
 
 __all__ = ["ReadTimeline", "WriteTimeline"]
 
@@ -51,37 +52,54 @@ class ReadTimeline:
         if len(self._popped) == SEGMENTS_AHEAD:
             start = max(start, self._popped[0] + 1)
         self.tight |= start == self._splitter_free
-        first, end = address // self._bus, (address + length - 1) // self._bus + 1
-        page = BURST_BYTES // self._bus
-        bursts = 0
-        while first < end:
-            first += min(end - first, BURST_BEATS, page - first % page)
-            bursts += 1
         self.walker_free = start + 1
-        self._splitter_free = start + bursts
+        self._splitter_free = start + self.bursts(address, length)
         self._due = start + 2 + self._latency
         self._left, self._offset = length, address % self._bus
+
+    def bursts(self, address: int, length: int) -> int:
+        """Return how many bursts a segment takes: none crosses a page or has too many beats."""
+        page = BURST_BYTES // self._bus
+        first, last = address // self._bus, (address + length - 1) // self._bus
+        pages = last // page - first // page
+        if not pages:
+            return -(-(last + 1 - first) // BURST_BEATS)
+        head, tail = page - first % page, last % page + 1
+        between = (pages - 1) * -(-page // BURST_BEATS)
+        return -(-head // BURST_BEATS) + between + -(-tail // BURST_BEATS)
+
+    # The next two run millions of times; comparisons take half the time of max().
 
     def take(self, size: int, earliest: int) -> int:
         """Take a chunk no earlier than ``earliest``; return the cycle in which it is taken."""
         self._taken += size
         while self._joined < self._taken:
             self._beat()
-        when = max(self.taken_at + 1, earliest, self._appended + 1)
+        when = self.taken_at + 1
+        if when < earliest:
+            when = earliest
+        if when <= self._appended:
+            when = self._appended + 1
         self.taken_at = when
         self._history.append((self._taken, when))
         return when
 
     def _beat(self) -> None:
         """One more beat: accepted once due, appended once the string has room."""
-        accepted = max(self._accepted + 1, self._due, self._appended)
+        accepted = self._accepted + 1
+        if accepted < self._due:
+            accepted = self._due
+        if accepted < self._appended:
+            accepted = self._appended
         room = self._joined - self._chunk
         while self._consumed[0] < room:
             self._consumed = self._history.popleft()
-        appended = max(accepted, self._appended)
-        if room > 0:
-            appended = max(appended, self._consumed[1])
-        count = min(self._left, self._bus - self._offset)
+        appended = accepted
+        if appended < self._consumed[1]:
+            appended = self._consumed[1]
+        count = self._bus - self._offset
+        if count > self._left:
+            count = self._left
         self._offset = 0
         self._left -= count
         self._joined += count
@@ -132,6 +150,45 @@ class ReadTimeline:
         self.taken_at += cycles
         if self._left:
             self._left -= taken
+
+    def outlook(self, at: int) -> tuple[object, ...]:
+        """Return all that decides the segments to come, no chunk of which is taken before ``at``.
+
+        Everything asked for has been taken. Events too early to hold anything up are left out.
+        """
+        free, taken = self.walker_free, self._taken
+        due = free + 2 + self._latency  # No beat to come is accepted before.
+        held = ((count - taken, when - due) for count, when in self._history if when > due)
+        consumed, when = self._consumed
+        return (
+            free - at,
+            max(self._splitter_free - free, 0),
+            tuple(popped - free for popped in self._popped if popped >= free),
+            max(self._accepted + 1 - due, 0),
+            max(self._appended - due, 0),
+            max(self.taken_at + 1 - at, 0),
+            (consumed - taken, when - due) if when > due else None,
+            tuple(held),
+        )
+
+    def save(self, at: int) -> tuple[object, ...]:
+        """Return the events relative to ``at``; everything asked for has been taken."""
+        free, taken = self.walker_free, self._taken
+        history = [(count - taken, when - at) for count, when in (self._consumed, *self._history)]
+        popped = [when - at for when in self._popped if when >= free]
+        times = (free, self._splitter_free, self._accepted, self._appended, self.taken_at)
+        return tuple(when - at for when in times), popped, history
+
+    def restore(self, saved: Any, at: int) -> None:
+        """Put the events of :meth:`save` in place of these, relative to another ``at``."""
+        times, popped, history = saved
+        self.walker_free, self._splitter_free, self._accepted, self._appended, self.taken_at = (
+            when + at for when in times
+        )
+        self._popped = deque((when + at for when in popped), maxlen=SEGMENTS_AHEAD)
+        taken = self._taken
+        self._history = deque((count + taken, when + at) for count, when in history)
+        self._consumed = self._history.popleft()
 
 
 class WriteTimeline:
@@ -194,6 +251,24 @@ class WriteTimeline:
         """Return all that decides what happens next, relative to a cycle and a beat's number."""
         held = None if self._held is None else self._held - beat
         return (self.free - now, self.popped_at - now, self._cost, held)
+
+    def outlook(self, at: int, beat: int) -> tuple[object, ...]:
+        """Return all that decides the rows to come, the first of which goes to ``beat``.
+
+        None is available before ``at``.
+        """
+        return max(self.free - at, 0), None if self._held is None else self._held == beat
+
+    def save(self, at: int, beat: int) -> tuple[int, int, int, int | None]:
+        """Return the events relative to a cycle and a beat's number."""
+        held = None if self._held is None else self._held - beat
+        return self.free - at, self.popped_at - at, self._cost, held
+
+    def restore(self, saved: tuple[int, int, int, int | None], at: int, beat: int) -> None:
+        """Put the events of :meth:`save` in place of these, relative to another cycle and beat."""
+        free, popped, self._cost, held = saved
+        self.free, self.popped_at = free + at, popped + at
+        self._held = None if held is None else held + beat
 
     def jump(self, cycles: int, beats: int) -> None:
         """Move all events ``cycles`` later, ``beats`` further in memory."""
