@@ -294,6 +294,22 @@ def test_random(roundings, count, seed):
     bench.check()
 
 
+@pytest.mark.parametrize("mode", INTEGER)
+def test_multipliers_below_the_leading_one(mode):
+    """With right shifts any multiplier is exact; the reference's MEAN has such."""
+    random = np.random.default_rng(5)
+    vectors = []
+    while len(vectors) < 1200:
+        shift = -int(random.integers(1, 32))
+        q = int(random.choice([1, 2**29, 2 ** random.integers(0, 31), random.integers(1, 2**31)]))
+        total = int(float(random.uniform(-140, 140)) * 2 ** (31 - shift) / q)
+        if LOWEST <= total <= HIGHEST:
+            vectors.append((total, q, shift))
+    bench = Bench((mode,))
+    bench.add(vectors, expected(mode, vectors, WIDE), mode=mode)
+    bench.check()
+
+
 def test_random_vectors_tell_modes_apart():
     """The tie vectors are worth their name: every pair of modes differs on many of them."""
     vectors = ties("double", 3200, 1)

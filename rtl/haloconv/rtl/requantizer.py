@@ -77,7 +77,8 @@ class Requantizer(wiring.Component):
     i_sum : In(signed(32))
         Exact sum, bias included.
     i_multiplier : In(32)
-        0 or 2**30..2**31 - 1; for "fp32" the bits of a positive finite float32.
+        0..2**31 - 1, and 0 or at least 2**30 where ``i_shift`` is not negative; for "fp32" the bits
+        of a positive finite float32.
     i_shift : In(signed(6))
         -31..31, positive to the left. Not used by "fp32".
     rounding : In(range(5))
