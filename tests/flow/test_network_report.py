@@ -64,7 +64,7 @@ def test_outputs_by_hand() -> None:
     line = output_lines(NETWORK, [OUTPUT])
     assert line == (
         "output end, 1x6 int8: 2: 90 (25), 3: 90 (25), 5: 7 (4.25), 0: 5 (3.75), 1: -3 (1.75)"
-        "; 1 more are not above"
+        "; 1 more, none larger"
     )
     (record,) = output_records(NETWORK, [OUTPUT])
     assert record["largest"][2] == {"code": 7, "index": [0, 5], "value": 4.25}

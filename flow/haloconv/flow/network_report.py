@@ -90,7 +90,7 @@ def output_lines(network: Network, outputs: list[Array]) -> str:
             parts.append(f"{where}: {code}{value}" if where else f"{code}{value}")
         rest = values.size - len(parts)
         shape = "x".join(map(str, values.shape))
-        more = f"; {count(rest)} more are not above" if rest else ""
+        more = f"; {count(rest)} more, none larger" if rest else ""
         lines.append(
             f"output {node_title(tensor.name)}, {shape} {values.dtype}: {', '.join(parts)}{more}"
         )
