@@ -65,6 +65,7 @@ def build(
     outputs: tuple[int, ...] = (),
     version: int = 3,
     graphs: int = 1,
+    description: str = "made for a test",
 ) -> bytes:
     """Return the file."""
     b = flatbuffers.Builder(1024)
@@ -136,7 +137,7 @@ def build(
         "OperatorCodes": offsets(codes),
         "Subgraphs": offsets([graph_table] * graphs),
         "Buffers": offsets(buffers),
-        "Description": b.CreateString("made for a test"),
+        "Description": b.CreateString(description),
     }
     b.Finish(table("Model", fields), b"TFL3")
     return bytes(b.Output())
