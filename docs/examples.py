@@ -1,6 +1,6 @@
-"""Runs the console examples of the README and puts their output there.
+"""Runs the console examples of the READMEs and puts their output there.
 
-``python docs/examples.py`` rewrites README.md; ``--check`` only says whether it is up to date.
+``python docs/examples.py`` rewrites them; ``--check`` only says whether they are up to date.
 """
 
 import re
@@ -9,7 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-README = Path(__file__).resolve().parents[1] / "README.md"
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = (ROOT / "README.md", ROOT / "examples" / "digits" / "README.md")
 BLOCK = re.compile(r"```console\n(.*?)```\n", re.DOTALL)
 
 
@@ -23,7 +24,11 @@ def run_block(match: re.Match[str]) -> str:
         if arguments[0] != "haloconv":
             raise ValueError(f"examples run haloconv, not {arguments[0]!r}")
         done = subprocess.run(
-            [sys.executable, "-m", *arguments], capture_output=True, text=True, check=True
+            [sys.executable, "-m", *arguments],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=ROOT,
         )
         lines.append(line)
         lines += [text.rstrip() for text in done.stdout.strip("\n").splitlines()]
@@ -31,16 +36,20 @@ def run_block(match: re.Match[str]) -> str:
 
 
 def main() -> int:
-    """Rewrite the README, or with ``--check`` return 1 where it is out of date."""
-    text = README.read_text(encoding="utf-8")
-    fresh = BLOCK.sub(run_block, text)
-    if "--check" in sys.argv[1:]:
-        if fresh != text:
-            print("README.md is out of date; run python docs/examples.py", file=sys.stderr)
-            return 1
-        return 0
-    README.write_text(fresh, encoding="utf-8", newline="\n")
-    return 0
+    """Rewrite the pages, or with ``--check`` return 1 where one is out of date."""
+    code = 0
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        fresh = BLOCK.sub(run_block, text)
+        if fresh == text:
+            continue
+        if "--check" in sys.argv[1:]:
+            name = page.relative_to(ROOT).as_posix()
+            print(f"{name} is out of date; run python docs/examples.py", file=sys.stderr)
+            code = 1
+        else:
+            page.write_text(fresh, encoding="utf-8", newline="\n")
+    return code
 
 
 if __name__ == "__main__":
