@@ -17,12 +17,13 @@ from haloconv.sim.backend import choose_backend
 from haloconv.sim.network import run_network, run_program
 from haloconv.sim.network_golden import golden_network
 
+from ..support.networks import SMALL_ENGINE as SMALL
 from ..support.networks import NetworkBuilder
 
 MODELS = Path(__file__).parents[3] / "shared" / "models"
 SLOW = pytest.mark.slow
 
-# Two engines serve all tests, so that each is built once.
+# This one and SMALL serve all tests, so that each is built once.
 ENGINE = EngineConfig(
     input_bytes=8192,
     weight_bytes=16384,
@@ -32,19 +33,6 @@ ENGINE = EngineConfig(
     units=("elementwise",),
 )
 """64 lanes and 64 KiB."""
-SMALL = EngineConfig(
-    out_lanes=4,
-    split_lanes=3,
-    bus_bytes=4,
-    input_bytes=1024,
-    weight_bytes=768,
-    psum_bytes=256,
-    bias_bytes=128,
-    roundings=("double", "away"),
-    units=("elementwise", "max_pool"),
-    weight_zero_points=False,
-    address_bits=24,
-)
 COMPILED = choose_backend("auto").name == "cxxrtl"
 needs_compiler = pytest.mark.skipif(not COMPILED, reason="no compiled simulation on this machine")
 

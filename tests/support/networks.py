@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from haloconv.planner.config import EngineConfig
 from haloconv.planner.elementwise import (
     add_operator,
     product_operator,
@@ -27,7 +28,22 @@ from haloconv.planner.network import (
 from haloconv.planner.pooling import average_pool_requantization, max_pool_requantization
 from haloconv.planner.requantization import Requantization
 
-__all__ = ["NetworkBuilder"]
+__all__ = ["SMALL_ENGINE", "NetworkBuilder"]
+
+SMALL_ENGINE = EngineConfig(
+    out_lanes=4,
+    split_lanes=3,
+    bus_bytes=4,
+    input_bytes=1024,
+    weight_bytes=768,
+    psum_bytes=256,
+    bias_bytes=128,
+    roundings=("double", "away"),
+    units=("elementwise", "max_pool"),
+    weight_zero_points=False,
+    address_bits=24,
+)
+"""Quickly built and simulated; one for many tests, so that it is built once."""
 
 NO_PADS = (0, 0, 0, 0)
 
