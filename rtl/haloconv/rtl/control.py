@@ -1,5 +1,7 @@
 """Control registers, counters and the order of events of a program."""
 
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
@@ -69,7 +71,7 @@ class Control(wiring.Component):
     events : In(Events)
     """
 
-    registers: wiring.PureInterface
+    registers: Any  # its members have no static types
     descriptor: data.View
     fetched: Signal
     fetch: Signal

@@ -194,6 +194,7 @@ class Drain(wiring.Component):
             bank_row_1.eq(bank_row),
         ]
         stored: list[Value] = [C(0, signed(32))] * q
+        bank_write = None
         if config.psum_words:
             m.submodules.bank = bank = Memory(
                 shape=unsigned(32 * q), depth=config.psum_words, init=[]
@@ -247,7 +248,7 @@ class Drain(wiring.Component):
             requantized.append(unit.o)
         valid_2, last_2 = Signal(), Signal(reset_less=True)
         m.d.sync += [valid_2.eq(valid_1), last_2.eq(last_1)]
-        if config.psum_words:
+        if bank_write is not None:
             bank_row_2 = Signal.like(bank_row, reset_less=True)
             m.d.sync += bank_row_2.eq(bank_row_1)
             m.d.comb += [
