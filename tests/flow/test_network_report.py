@@ -56,7 +56,7 @@ def shown(capsys: pytest.CaptureFixture[str], renderable: object) -> str:
 def test_titles() -> None:
     assert node_title("a/Relu;b;c") == "a/Relu"
     long = node_title("x" * 50 + "/end")
-    assert len(long) == 44 and long.startswith("…") and long.endswith("/end")
+    assert len(long) == 32 and long.startswith("…") and long.endswith("/end")
 
 
 def test_outputs_by_hand() -> None:

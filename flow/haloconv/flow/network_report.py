@@ -24,7 +24,7 @@ __all__ = [
 
 SHOWN = 5
 """Largest codes of an output that are shown."""
-TITLE = 44
+TITLE = 32
 """Characters of a node's name in a table."""
 
 Array = npt.NDArray[Any]
