@@ -1,4 +1,5 @@
 import pytest
+
 from haloconv.planner.bounds import lower_bounds
 from haloconv.planner.layer import ConvLayer
 from haloconv.planner.tile import Tile

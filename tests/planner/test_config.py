@@ -180,7 +180,7 @@ def test_refused_networks(residual, tmp_path):
         EngineConfig.for_network(residual, 40)
     with pytest.raises(TypeError, match="input_bytes must be left to the budget"):
         EngineConfig.for_network(residual, input_bytes=64)
-    with pytest.raises(UnsupportedModel, match="a model must be a .tflite or .onnx file"):
+    with pytest.raises(UnsupportedModel, match=r"a model must be a \.tflite or \.onnx file"):
         EngineConfig.for_network(tmp_path / "model.h5")
     node = MoveNode(index=0, name="a", operator="RESHAPE", inputs=(0,), outputs=(1,), kind="view")
     network = read_network(residual)

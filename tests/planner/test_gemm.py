@@ -1,4 +1,5 @@
 import pytest
+
 from haloconv.planner.gemm import LEFT_OUT, gemm_traffic
 
 

@@ -82,8 +82,7 @@ def test_the_whole_space_occurs() -> None:
         "stride per axis": [layer.stride[0] != layer.stride[1] for layer in layers],
         "dilation per axis": [layer.dilation[0] != layer.dilation[1] for layer in layers],
         "a window in the padding alone": [
-            layer.pads[0] >= layer.window[0] or layer.pads[2] >= layer.window[1]
-            for layer in layers
+            layer.pads[0] >= layer.window[0] or layer.pads[2] >= layer.window[1] for layer in layers
         ],
         "four pads": [len(set(layer.pads)) == 4 for layer in layers],
         "height 1": [layer.in_height == 1 for layer in layers],
@@ -100,7 +99,9 @@ def test_the_whole_space_occurs() -> None:
         "weight zero points": [isinstance(case.weight_zero_points, np.ndarray) for case in MANY],
         "weight -128": [bool((case.weights == -128).all()) for case in MANY],
         "no sums": [case.config.psum_bytes == 0 for case in MANY],
-        "few requantisers": [case.config.results_per_cycle < case.config.out_lanes for case in MANY],
+        "few requantisers": [
+            case.config.results_per_cycle < case.config.out_lanes for case in MANY
+        ],
         "stalls on every port": [min(case.stalls) > 0 for case in MANY],
         "one scale for all": [
             case.layer.out_channels > 1

@@ -112,14 +112,14 @@ class MoveNode(Node):
     """
 
     kind: str
-    options: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class HostNode(Node):
     """An operator that runs on the host: ``operator`` names it, ``options`` are its numbers."""
 
-    options: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
 @dataclass(frozen=True, eq=False)

@@ -90,7 +90,7 @@ class Plan:
 
     @property
     def ideal_cycles(self) -> int:
-        """max(ceil(MACs / lanes), ceil(bytes read / bus), ceil(bytes written / bus)), unique bytes."""
+        """Largest of MACs / lanes, bytes read / bus and bytes written / bus, unique bytes."""
         bus, unique = self.config.bus_bytes, self.unique_bytes
         reads = unique.total - unique.output
         return max(

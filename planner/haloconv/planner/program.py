@@ -93,7 +93,8 @@ def _position_steps(
         else:
             words = -(-tile.in_channels // config.word_bytes)
         phases = min(stride_w, span_w)
-        word = -(-(-(-span_w // stride_w)) // lanes) * lanes
+        columns = -(-span_w // stride_w)
+        word = -(-columns // lanes) * lanes
         phase = words * word
         row = phases * phase
         load_column, load_wrap, column = phase, 1 - (phases - 1) * phase, lanes
@@ -462,7 +463,10 @@ def build_layer_program(
         else np.zeros(0, np.uint8),
     }
     output_bytes = (
-        layer.out_height * layer.out_width * layer.out_channels * (4 if requantization is None else 1)
+        layer.out_height
+        * layer.out_width
+        * layer.out_channels
+        * (4 if requantization is None else 1)
     )
 
     end = 0

@@ -49,7 +49,9 @@ class Requantization:
             object.__setattr__(self, field, value)
 
         if self.rounding not in ROUNDINGS:
-            raise ValueError(f"rounding must be one of {', '.join(ROUNDINGS)}, not {self.rounding!r}")
+            raise ValueError(
+                f"rounding must be one of {', '.join(ROUNDINGS)}, not {self.rounding!r}"
+            )
         put("zero_point", check_int("zero_point", self.zero_point, -128, 127))
         low, high = check_ints("clamp", self.clamp, 2, -128, 127)
         if low > high:

@@ -68,8 +68,8 @@ def tile_words(layer: ConvLayer, config: EngineConfig, tile: Tile, mode: str) ->
     else:
         words = groups if mode == "depthwise" else -(-tile.in_channels // config.word_bytes)
         phases = min(layer.stride[1], span_w)
-        columns = -(-(-(-span_w // layer.stride[1])) // lanes_split)
-        input_words = span_h * phases * words * columns
+        columns = -(-span_w // layer.stride[1])
+        input_words = span_h * phases * words * -(-columns // lanes_split)
         weight = groups * layer.taps * (1 if mode == "depthwise" else tile.in_channels)
     split = mode != "depthwise" and tile.in_channels < layer.group_in_channels
     full, rest = divmod(tile.out_channels, lanes_out)
@@ -101,7 +101,7 @@ def check_mode(layer: ConvLayer, mode: str, order: str) -> None:
 
 
 def check_fit(layer: ConvLayer, config: EngineConfig, tile: Tile, mode: str) -> str | None:
-    """Return None if the tile fits the engine's memories, else a sentence that says what does not."""
+    """Return None if the tile fits the engine's memories, else a sentence that says why not."""
     words = tile_words(layer, config, tile, mode)
     for what, need, have, buffer in (
         ("input", words.input, config.input_words, "input_bytes"),

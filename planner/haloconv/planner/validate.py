@@ -48,7 +48,7 @@ def check_ints(
     ValueError
         If the count or a value is wrong.
     """
-    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+    if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
         raise TypeError(f"{name} must be {count} integers, not {values!r}")
     items = tuple(values)
     if len(items) != count:

@@ -23,9 +23,7 @@ class ResultRow(data.StructLayout):
 
     def __init__(self, config: EngineConfig) -> None:
         q = config.results_per_cycle
-        super().__init__(
-            {"bytes": data.ArrayLayout(8, 4 * q), "count": bits_for(q), "level": 3}
-        )
+        super().__init__({"bytes": data.ArrayLayout(8, 4 * q), "count": bits_for(q), "level": 3})
 
 
 class OtherRow(data.StructLayout):

@@ -2,6 +2,7 @@
 
 from amaranth import *
 from amaranth.lib import data, stream, wiring
+from amaranth.lib.data import View
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
@@ -51,14 +52,15 @@ class ElementwiseUnit(wiring.Component):
         From ``start`` until every row has returned.
     """
 
-    descriptor: data.View
+    descriptor: View
     start: Signal
     o: stream.Interface
-    data: data.View
+    # The port is called data, as the module is.
+    data: View
     level: Signal
     consume: Signal
     valid: Signal
-    sums: data.View
+    sums: View
     count: Signal
     last: Signal
     multiplier: Signal
@@ -131,16 +133,15 @@ class ElementwiseUnit(wiring.Component):
             block_end.eq((row == BLOCK_ROWS - 1) | (left <= q)),
         ]
         with m.FSM() as fsm:
-            with m.State("IDLE"):
-                with m.If(self.start):
-                    m.d.sync += [
-                        entry.eq(0),
-                        left.eq(d.elements),
-                        first_left.eq(d.elements),
-                        row.eq(0),
-                        second.eq(0),
-                    ]
-                    m.next = "TABLES"
+            with m.State("IDLE"), m.If(self.start):
+                m.d.sync += [
+                    entry.eq(0),
+                    left.eq(d.elements),
+                    first_left.eq(d.elements),
+                    row.eq(0),
+                    second.eq(0),
+                ]
+                m.next = "TABLES"
             with m.State("TABLES"):
                 m.d.comb += [active.eq(1), want.eq(4), table_write.eq(take)]
                 m.d.comb += self.taken_table.eq(take)
@@ -179,9 +180,8 @@ class ElementwiseUnit(wiring.Component):
                                 m.d.sync += first_left.eq(left - want)
                     with m.If(final):
                         m.next = "FINISH"
-            with m.State("FINISH"):
-                with m.If(reserved == 0):
-                    m.next = "IDLE"
+            with m.State("FINISH"), m.If(reserved == 0):
+                m.next = "IDLE"
         m.d.comb += self.busy.eq(~fsm.ongoing("IDLE"))
 
         self._look_up(m, look_up, results, second, final, want, table_write, entry)
@@ -269,9 +269,7 @@ class ElementwiseUnit(wiring.Component):
         m.d.comb += [keep.addr.eq(write_row), recall.addr.eq(read_row)]
         values = []
         for lane in range(q):
-            m.submodules[f"table_{lane}"] = table = Memory(
-                shape=unsigned(32), depth=512, init=[]
-            )
+            m.submodules[f"table_{lane}"] = table = Memory(shape=unsigned(32), depth=512, init=[])
             write_port, read_port = table.write_port(), table.read_port()
             address = Signal(9, reset_less=True, name=f"address_{lane}")
             # Codes are signed; the tables start at code -128.

@@ -245,9 +245,7 @@ class Datapath(wiring.Component):
             lanes.valid.eq(late(step.valid, to_lanes, "valid", reset_less=False)),
             lanes.first.eq(late(step.first, to_lanes, "first")),
             drain.load.eq(late(step.last, to_lanes + lanes.latency, "last", reset_less=False)),
-            Value.cast(drain.token).eq(
-                late(Value.cast(token), to_lanes + lanes.latency, "token")
-            ),
+            Value.cast(drain.token).eq(late(Value.cast(token), to_lanes + lanes.latency, "token")),
             drain.sums.eq(lanes.sums),
         ]
 

@@ -102,8 +102,6 @@ class MacLanes(wiring.Component):
                     m.d.sync += total.eq(Mux(first_3, 0, total) + addend)
                     if "max_pool" in self._config.built_units:
                         with m.If(self.maximum):
-                            m.d.sync += total.eq(
-                                Mux(first_3 | (addend > total), addend, total)
-                            )
+                            m.d.sync += total.eq(Mux(first_3 | (addend > total), addend, total))
                 m.d.comb += self.sums[split][lane].eq(total)
         return m

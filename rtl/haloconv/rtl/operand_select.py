@@ -70,9 +70,7 @@ class OperandSelect(wiring.Component):
                 for part in range(config.word_steps):
                     with m.Case(part):
                         m.d.comb += parts.eq(self.words[0][part * lanes_split + split])
-            m.d.sync += shared.eq(
-                Mux(self.channel_mode, parts, self.words[split][self.select])
-            )
+            m.d.sync += shared.eq(Mux(self.channel_mode, parts, self.words[split][self.select]))
             for lane in range(lanes_out):
                 own = Signal(signed(9), reset_less=True, name=f"own_{split}_{lane}")
                 m.d.sync += own.eq(self.words[split][lane])

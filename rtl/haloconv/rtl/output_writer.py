@@ -167,9 +167,7 @@ class OutputWriter(wiring.Component):
         with m.If(out_free):
             m.d.sync += self.o.valid.eq(emit)
             m.d.sync += [
-                self.o.payload.address.eq(
-                    Cat(C(0, shift), Mux(emit_held, held_beat, beat))
-                ),
+                self.o.payload.address.eq(Cat(C(0, shift), Mux(emit_held, held_beat, beat))),
                 self.o.payload.data.eq(Mux(emit_held, held_bytes, merged_bytes)),
                 self.o.payload.strobe.eq(Mux(emit_held, held_strobe, merged_strobe)),
             ]

@@ -257,16 +257,12 @@ class TapWalker(wiring.Component):
         q = config.results_per_cycle
         m.d.comb += [
             channels.eq(Mux(last_of["group"], tile.m_tail, config.out_lanes)),
-            columns.eq(
-                Mux(channel_mode, 1, Mux(last_of["column"], tile.column_tail, lanes_split))
-            ),
+            columns.eq(Mux(channel_mode, 1, Mux(last_of["column"], tile.column_tail, lanes_split))),
             drain_rows.eq(1 + sum(channels > row * q for row in range(1, config.group_steps))),
             drain_steps.eq(drain_rows * columns),
         ]
         fits = Signal()
-        m.d.comb += fits.eq(
-            ~tile.last_c | (reserved + drain_steps <= self._room)
-        )
+        m.d.comb += fits.eq(~tile.last_c | (reserved + drain_steps <= self._room))
         running = Signal()
         go = Signal()
         m.d.comb += go.eq(running & (~group_last | ((drain_left == 0) & fits)))

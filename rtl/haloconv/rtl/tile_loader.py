@@ -219,19 +219,18 @@ class TileLoader(wiring.Component):
         write_word = Signal()
 
         with m.FSM():
-            with m.State("NEXT"):
-                with m.If(self.i.valid):
-                    with m.If(tile.new_parameters):
-                        m.d.sync += [parameter_half.eq(~parameter_half)]
-                        m.d.sync += start_channels(~parameter_half)
-                        with m.If(d.has_bias):
-                            m.next = "BIASES"
-                        with m.Elif(d.load_scale):
-                            m.next = "SCALES"
-                        with m.Else():
-                            m.next = "OPERANDS"
+            with m.State("NEXT"), m.If(self.i.valid):
+                with m.If(tile.new_parameters):
+                    m.d.sync += [parameter_half.eq(~parameter_half)]
+                    m.d.sync += start_channels(~parameter_half)
+                    with m.If(d.has_bias):
+                        m.next = "BIASES"
+                    with m.Elif(d.load_scale):
+                        m.next = "SCALES"
                     with m.Else():
                         m.next = "OPERANDS"
+                with m.Else():
+                    m.next = "OPERANDS"
             with m.State("BIASES"):
                 m.d.comb += [
                     active.eq(1),

@@ -9,7 +9,7 @@ from haloconv.planner.config import EngineConfig
 from haloconv.rtl.weight_buffer import weight_shape
 from haloconv.rtl.widths import index_bits
 
-__all__ = ["WeightPlacer", "WeightPlace", "ZeroPointWrite"]
+__all__ = ["WeightPlace", "WeightPlacer", "ZeroPointWrite"]
 
 
 class WeightPlace(data.StructLayout):

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloconv.planner.config import EngineConfig
-from haloconv.planner.errors import PlanError
 from haloconv.planner.layer import ConvLayer
 from haloconv.planner.plan import Plan, plan_layer
 from haloconv.planner.program import build_layer_program, read_outputs
@@ -175,8 +174,7 @@ def simulate_layer(
     )
     if result.error_code:
         raise EngineFault(
-            f"the engine stopped with error {result.error_code} in descriptor "
-            f"{result.error_detail}"
+            f"the engine stopped with error {result.error_code} in descriptor {result.error_detail}"
         )
     counters = dict(result.counters)
     read = sum(counters[f"{name}_bytes"] for name in ("input", "weight", "bias"))
