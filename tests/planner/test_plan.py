@@ -23,7 +23,7 @@ SMALL = EngineConfig(
 def test_given_tile_is_costed_by_hand() -> None:
     plan = plan_layer(LAYER, SMALL, tile=Tile(3, 2, 4, 2), mode="channel", order="mhwc")
     assert (plan.objective, plan.mode, plan.order) == ("given", "channel", "mhwc")
-    # Rows 0..4 and 2..6 of the padded image: four and four inside; columns 0-2, 1-4, 3-5: 3 + 4 + 3.
+    # Rows inside the image under the two halves: 4 and 4; columns under the three thirds: 3, 4, 3.
     assert plan.moved_bytes.input == 4 * (4 + 4) * (3 + 4 + 3) * 4
     assert plan.moved_bytes.weight == 8 * 4 * 9
     assert plan.moved_bytes.bias == 32
