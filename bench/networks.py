@@ -4,8 +4,8 @@ Usage: python bench/networks.py [MODEL ...] [--backend auto] [--target litert] [
 
 Without models it takes the .tflite files of shared/models beside the checkout, the largest aside.
 Inputs are random codes of a fixed seed: cycles do not depend on them. Exit code 1 if a network
-takes more cycles than its limit, or than predicted by over 1 %. The first row's time holds the build of
-the engine, unless an earlier run left it in the cache.
+takes more cycles than its limit, or is over 1 % off its prediction. The first row's time holds the
+build of the engine, unless an earlier run left it in the cache.
 """
 
 import argparse
