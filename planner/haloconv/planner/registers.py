@@ -78,7 +78,8 @@ class ErrorCode(IntEnum):
 
     NONE = 0
     DESCRIPTOR = 1
-    """The descriptor does not start with its mark, or asks for something that is not built in."""
+    """The program address is no multiple of the bus width, or the descriptor does not start with
+    its mark, or it asks for something that is not built in."""
     LIMIT = 2
     """The descriptor's tile does not fit the built memories."""
     READ = 3
