@@ -1,10 +1,7 @@
 """Whole networks on the simulated engine: public models, and small ones node by node."""
 
-import hashlib
 import json
 import random
-import struct
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,8 +16,8 @@ from haloconv.sim.network_golden import golden_network
 
 from ..support.networks import SMALL_ENGINE as SMALL
 from ..support.networks import NetworkBuilder
+from .test_network_golden import FUSED, MODELS, TFLM, bitmap, digest, model, seeded
 
-MODELS = Path(__file__).parents[3] / "shared" / "models"
 SLOW = pytest.mark.slow
 
 # This one and SMALL serve all tests, so that each is built once.
@@ -35,10 +32,6 @@ ENGINE = EngineConfig(
 """64 lanes and 64 KiB."""
 COMPILED = choose_backend("auto").name == "cxxrtl"
 needs_compiler = pytest.mark.skipif(not COMPILED, reason="no compiled simulation on this machine")
-
-
-def digest(array):
-    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
 
 
 def check_promises(result, slack=0):
@@ -62,42 +55,11 @@ def check_promises(result, slack=0):
 # Public models
 
 
-def seeded(network):
-    """Inputs as the recipe in golden_ref.json makes them."""
-    found = []
-    for index in network.inputs:
-        tensor, rng = network.tensors[index], np.random.default_rng(0)
-        low, high = (0, 256) if tensor.dtype == "uint8" else (-128, 128)
-        found.append(rng.integers(low, high, tensor.shape).astype(tensor.dtype))
-    return found
-
-
-def model(name):
-    path = MODELS / f"{name}.tflite"
-    if not path.exists():
-        pytest.skip("the public models are not beside the checkout")
-    return path
-
-
-def bitmap(name):
-    """Return the pixels of an uncompressed BMP file, (H, W) grey or (H, W, 3) RGB."""
-    data = (MODELS / name).read_bytes()
-    (start,) = struct.unpack_from("<I", data, 10)
-    width, height = struct.unpack_from("<ii", data, 18)
-    (bits,) = struct.unpack_from("<H", data, 28)
-    row = (width * bits + 31) // 32 * 4
-    pixels = np.frombuffer(data, np.uint8, row * height, start).reshape(height, row)
-    pixels = pixels[::-1, : width * bits // 8]  # bottom row first
-    return pixels if bits == 8 else pixels.reshape(height, width, 3)[:, :, ::-1]
-
-
 LIMITS = {
     "resnet8_cifar10_int8": 225_000,
     "kws_dscnn_int8": 60_000,
     "person_detect_int8_litert": 165_000,
 }
-# Tensors that the reference holds and the network does not: PAD that became pads.
-FUSED = {"ssd_slim_120x160_int8": 15}
 
 
 @SLOW
@@ -146,10 +108,22 @@ def test_every_tensor_of_a_model_hashes_as_litert(name):
 
 @SLOW
 @needs_compiler
+@pytest.mark.parametrize(
+    "name", sorted(name for name in TFLM if "224" not in name and "litert" not in name)
+)
+def test_outputs_of_a_model_hash_as_tflm(name):
+    network = read_network(model(name), target="tflm")
+    result = run_network(network, ENGINE, inputs=seeded(network), backend="cxxrtl")
+    assert [digest(values) for values in result.outputs] == TFLM[name]
+    check_promises(result)
+
+
+@SLOW
+@needs_compiler
 @pytest.mark.parametrize(("picture", "scores"), [("person", [4, -4]), ("no_person", [77, -77])])
 def test_person_detection_on_sample_images(picture, scores):
     path = model("person_detect_int8")
-    grey = bitmap(f"{picture}.bmp").astype(np.int16)
+    grey = bitmap(MODELS / f"{picture}.bmp").astype(np.int16)
     x = (grey - 128).astype(np.int8).reshape(1, 96, 96, 1)
     result = run_network(path, ENGINE, inputs=[x], target="tflm", backend="cxxrtl")
     assert result.outputs[0].ravel().tolist() == scores
@@ -159,7 +133,7 @@ def test_person_detection_on_sample_images(picture, scores):
 @needs_compiler
 def test_mobilenet_finds_the_egyptian_cat():
     path = model("mobilenetv2_100_224_ptq_int8")
-    x = bitmap("resized_cat_224.bmp")[None]
+    x = bitmap(MODELS / "resized_cat_224.bmp")[None]
     result = run_network(path, ENGINE, inputs=[x], target="tflm", backend="cxxrtl")
     labels = (MODELS / "imagenet_labels.txt").read_text().splitlines()
     assert labels[int(result.outputs[0].argmax())] == "Egyptian cat"
