@@ -12,9 +12,9 @@ INTRODUCTION = """\
 
 Made by `docs/tables.py` from the tables that size the hardware, the simulators and the C header.
 
-The host sees 32-bit words; a 64-bit counter takes two, low word first. To run a program it writes the
-byte address of the first descriptor (a multiple of the bus width) to `program_low`, sets bit 0 of
-`control`, and waits until bit 0 of `status` is low: bit 1 then says done, bit 2 error.
+The host sees 32-bit words; a 64-bit counter takes two, low word first. To run a program it writes
+the byte address of the first descriptor (a multiple of the bus width) to `program_low`, sets bit 0
+of `control`, and waits until bit 0 of `status` is low: bit 1 then says done, bit 2 error.
 
 | Word | Register | Bits | Meaning |
 |---:|---|---:|---|
@@ -37,8 +37,8 @@ def text() -> str:
         "",
         "## Descriptor",
         "",
-        f"{descriptor['bytes']} bytes, little endian, one behind the other; the engine goes on to the "
-        "next until one is marked `last`.",
+        f"{descriptor['bytes']} bytes, little endian, one behind the other; the engine goes on until",
+        "one is marked `last`.",
         "Fields of an elementwise descriptor that it does not name are 0.",
         "",
         "| Word | Bits | Field | Meaning |",

@@ -14,23 +14,29 @@ class Register(IntEnum):
     """Word index of each register. Counters are 64 bits wide, low word first."""
 
     IDENTITY = 0
+    """0x48414C4F, "HALO"."""
     REVISION = 1
+    """1; changes with the register map or the descriptor."""
     LANES = 2
     """[7:0] Pm, [15:8] Pr, [23:16] bus bytes, [31:24] Q."""
     OPTIONS = 3
     """[4:0] rounding modes built in, by code; [8] weight zero points; [9] elementwise unit; [10]
     maximum pooling; [31:16] address bits."""
     INPUT_WORDS = 4
+    """Words of one half of one halo buffer bank."""
     WEIGHT_WORDS = 5
+    """Words of one half of the weight buffer."""
     PSUM_WORDS = 6
+    """Words of the accumulator bank."""
     CHANNEL_GROUPS = 7
+    """Groups of Pm output channels in the tables."""
     CONTROL = 8
     """Write [0] start, [1] abort."""
     STATUS = 9
     """[0] busy, [1] done, [2] error; done and error hold until the next start. [31:16] descriptors
     finished since start, modulo 65536."""
     ERROR_CODE = 10
-    """An :class:`ErrorCode`."""
+    """Why the engine stopped, by the codes below."""
     ERROR_DETAIL = 11
     """Index of the descriptor at fault."""
     PROGRAM_LOW = 12
@@ -47,14 +53,19 @@ class Register(IntEnum):
     DRAIN_STALL_CYCLES = 22
     """Cycles in which the lanes waited for the drain, the requantisers or the write port."""
     INPUT_BYTES = 24
+    """Inputs read."""
     WEIGHT_BYTES = 26
+    """Weights read."""
     BIAS_BYTES = 28
+    """Biases read."""
     SUM_BYTES = 30
     """Spilled partial sums, read and written."""
     OUTPUT_BYTES = 32
+    """Results written."""
     SCALE_BYTES = 34
-    """Multipliers, shifts and weight zero points."""
+    """Multipliers, shifts, weight zero points and elementwise tables."""
     PROGRAM_BYTES = 36
+    """Descriptors read."""
 
 
 COUNTERS: dict[str, Register] = {
