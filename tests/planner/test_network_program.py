@@ -257,6 +257,16 @@ def test_weight_zero_points_must_be_built():
         compile_network(network, replace(CONFIG, weight_zero_points=False))
 
 
+def test_bias_must_agree_with_its_layer():
+    b = NetworkBuilder(7)
+    network = b.network(b.conv(b.input(1, 4, 4, 2), 3))
+    node = network.nodes[0]
+    layer = replace(node.layer, has_bias=node.bias is None)
+    network = replace(network, nodes=(replace(node, layer=layer),))
+    with pytest.raises(PlanError, match="CONV_2D 'conv_2d 0' must have a bias exactly where"):
+        compile_network(network, CONFIG)
+
+
 def test_memory_must_be_addressed():
     b = NetworkBuilder(8)
     network = b.network(b.rescale(b.input(1, 200, 200, 1)))

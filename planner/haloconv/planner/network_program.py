@@ -334,6 +334,8 @@ class _Compiler:
         config, where = self.config, f"{node.operator} {node.name!r}"
         if isinstance(node, ConvNode) and node.maximum and "max_pool" not in config.built_units:
             raise PlanError(f"{where} needs the unit 'max_pool'; add it to EngineConfig.units")
+        if isinstance(node, ConvNode) and node.layer.has_bias != (node.bias is not None):
+            raise PlanError(f"{where} must have a bias exactly where its layer says so")
         try:
             if isinstance(node, ConvNode):
                 check_built(config, node.requantization, node.weight_zero_points)

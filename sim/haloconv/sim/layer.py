@@ -1,7 +1,6 @@
 """One call that simulates a convolution layer on the generated engine."""
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,9 @@ from haloconv.planner.plan import Plan, plan_layer
 from haloconv.planner.program import build_layer_program, read_outputs
 from haloconv.planner.requantization import Requantization
 from haloconv.planner.tile import Tile
-from haloconv.rtl.engine import Engine
 from haloconv.sim.arrays import check_arrays
 from haloconv.sim.backend import run
+from haloconv.sim.engines import engine_for
 
 __all__ = ["EngineFault", "LayerResult", "simulate_layer"]
 
@@ -53,12 +52,6 @@ class LayerResult:
     counters: dict[str, int]
     plan: Plan
     backend: str
-
-
-@lru_cache(maxsize=8)
-def _engine(config: EngineConfig) -> Engine:
-    """Return the engine of a configuration, kept as compiled simulators keep its netlist."""
-    return Engine(config)
 
 
 def simulate_layer(
@@ -161,7 +154,7 @@ def simulate_layer(
             raise ValueError(f"stalls must be at least 0 and below 1, not {stalls!r}")
         max_cycles = int(batch * (4 * plan.cycles / (1 - share) + 10_000))
     result = run(
-        _engine(config),
+        engine_for(config),
         program.image,
         program_address=program.program_address,
         latency=latency,

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from os import PathLike
 from typing import Any
 
@@ -27,8 +26,8 @@ from haloconv.planner.network_program import (
     compile_network,
     tensor_bytes,
 )
-from haloconv.rtl.engine import Engine
 from haloconv.sim.backend import Stalls, run
+from haloconv.sim.engines import engine_for
 from haloconv.sim.host import run_host, run_move
 from haloconv.sim.layer import EngineFault
 from haloconv.sim.network_golden import feed_network, look_up
@@ -147,12 +146,6 @@ class NetworkResult:
         )
 
 
-@lru_cache(maxsize=4)
-def _engine(config: EngineConfig) -> Engine:
-    """Return the engine of a configuration, kept as compiled simulators keep its netlist."""
-    return Engine(config)
-
-
 def _read(memory: "NDArray[np.uint8]", address: int, tensor: NetworkTensor) -> "NDArray[Any]":
     size = tensor_bytes(tensor)
     return memory[address : address + size].copy().view(tensor.dtype).reshape(tensor.shape)
@@ -242,7 +235,7 @@ def run_program(
             continue
         predicted = sum(planned.cycles for planned in step.nodes)
         result = run(
-            _engine(config),
+            engine_for(config),
             memory,
             program_address=step.program_address,
             latency=latency,

@@ -1,0 +1,14 @@
+"""Engines that were elaborated before."""
+
+from functools import lru_cache
+
+from haloconv.planner.config import EngineConfig
+from haloconv.rtl.engine import Engine
+
+__all__ = ["engine_for"]
+
+
+@lru_cache(maxsize=8)
+def engine_for(config: EngineConfig) -> Engine:
+    """Return the engine of a configuration; the backends keep what they derive from the object."""
+    return Engine(config)
