@@ -5,13 +5,36 @@ from functools import cache
 import numpy as np
 import pytest
 
+from haloconv.planner.config import EngineConfig
 from haloconv.planner.errors import UnsupportedModel
 from haloconv.planner.network import ConvNode, HostNode
 from haloconv.planner.network_onnx import read_onnx_network
+from haloconv.sim.network import run_network
 from haloconv.sim.network_golden import golden_network
 
 onnx = pytest.importorskip("onnx", reason="the package onnx is not installed")
 F = np.float32
+
+SMALL = EngineConfig(
+    out_lanes=2,
+    split_lanes=2,
+    bus_bytes=4,
+    input_bytes=512,
+    weight_bytes=512,
+    psum_bytes=256,
+    bias_bytes=64,
+)
+ENGINE = EngineConfig(
+    out_lanes=4,
+    split_lanes=4,
+    bus_bytes=4,
+    input_bytes=2048,
+    weight_bytes=2048,
+    psum_bytes=1024,
+    bias_bytes=128,
+    roundings=("double", "fp32"),
+    units=("elementwise", "max_pool"),
+)
 
 
 @cache
@@ -47,6 +70,9 @@ def test_cases_of_the_standard(name):
     found = golden_network(network, [given[0]])[network.outputs[0]]
     assert found.dtype == expected[0].dtype
     np.testing.assert_array_equal(found, expected[0])
+    result = run_network(network, SMALL, inputs=[given[0]], backend="amaranth")
+    assert result.outputs[0].dtype == expected[0].dtype
+    np.testing.assert_array_equal(result.outputs[0], expected[0])
     assert any(isinstance(node, ConvNode) for node in network.nodes)
 
 
@@ -188,6 +214,10 @@ def test_quantised_networks_equal_onnxruntime(
         (expected,) = run.run(None, {"x": x})
         found = golden_network(network, [x])[network.outputs[0]]
         np.testing.assert_array_equal(found, expected)
+    # The last of them on the engine; one engine serves all networks.
+    result = run_network(network, ENGINE, inputs=[x], backend="auto")
+    np.testing.assert_array_equal(result.outputs[0], expected)
+    assert result.cycles == pytest.approx(result.program.cycles, rel=0.01)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -236,6 +266,8 @@ def test_random_convolutions_equal_onnxruntime(runtime, seed):
     found = golden_network(network, [x])[network.outputs[0]]
     assert found.dtype == kind
     np.testing.assert_array_equal(found, expected)
+    result = run_network(network, ENGINE, inputs=[x], backend="auto")
+    np.testing.assert_array_equal(result.outputs[0], expected)
 
 
 @pytest.mark.parametrize("kind", [np.uint8, np.int8])
