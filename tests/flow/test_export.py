@@ -116,3 +116,13 @@ def test_description_text_is_stable_and_leads_back() -> None:
     assert EngineConfig.from_dict(values["config"]) == SMALL
     assert values["digest"] == SMALL.digest
     assert values["roundings"] == {"double": 0}
+
+
+def test_blocks_of_constants_run_in_systemverilog_too() -> None:
+    """A declaration's value is no event there; Yosys' starting registers need initial blocks."""
+    text = engine_verilog(EngineConfig(out_lanes=2, split_lanes=2))
+    starting = re.findall(r"^\s*reg (\\\$auto\$verilog_backend\S*) ;$", text, re.MULTILINE)
+    assert starting
+    assert not re.search(r"^\s*reg \\\$auto\$verilog_backend\S*\s*=", text, re.MULTILINE)
+    for name in starting:
+        assert f"initial {name} = 0;" in text

@@ -139,7 +139,7 @@ def test_refusals(change, error, message):
 
 
 def test_fields_become_plain_and_frozen():
-    layer = ConvLayer(np.int64(8), 8, 2, 2, np.array([3, 3]), [1, 1], has_bias=0)  # type: ignore[arg-type]
+    layer = ConvLayer(np.int64(8), 8, 2, 2, np.array([3, 3]), [1, 1], has_bias=False)  # type: ignore[arg-type]
     assert layer == ConvLayer(8, 8, 2, 2, (3, 3), has_bias=False)
     assert type(layer.in_height) is int and layer.kernel == (3, 3) and layer.has_bias is False
     assert hash(layer) == hash(ConvLayer(8, 8, 2, 2, (3, 3), has_bias=False))

@@ -5,7 +5,14 @@ import re
 import numpy as np
 import pytest
 
-from haloconv.planner.validate import check_int, check_ints
+from haloconv.planner.validate import check_bool, check_int, check_ints
+
+
+def test_truth_values_alone_are_truth_values():
+    assert check_bool("bias", True) is True
+    for value in ("no", 0, None, np.True_):
+        with pytest.raises(TypeError, match="bias must be True or False, not"):
+            check_bool("bias", value)
 
 
 def test_integers_of_any_kind_become_plain_ints():

@@ -205,7 +205,7 @@ def test_an_engine_that_hangs_or_stops(monkeypatch: pytest.MonkeyPatch) -> None:
         return true(args[0], image, **kwargs)
 
     monkeypatch.setattr(module, "run", faulty)
-    with pytest.raises(EngineFault, match="stopped with error 1 in descriptor 0"):
+    with pytest.raises(EngineFault, match="stopped with error DESCRIPTOR in descriptor 0"):
         simulate_layer(LAYER, TINY, **data())
 
 
@@ -245,7 +245,7 @@ WIDE = np.zeros((1, 5, 4, 3), np.int16)
         # The bound is 2**31 - 1 and 18 taps of at most 127 * (127 + 7).
         ({"bias": np.full(5, 2**31 - 1, np.int32), "weights": np.full((5, 3, 2, 3), 127, np.int8)},
          ValueError, f"output channel 0 can reach {2**31 - 1 + 18 * 127 * 134}; use smaller"),
-        ({"stalls": 1.0}, ValueError, "stalls must be at least 0 and below 1, not 1.0"),
+        ({"stalls": 1.0}, ValueError, "Stalls must be below 1 for a run to finish, not 1.0"),
         ({"objective": "area"}, ValueError, "objective must be one of cycles, bytes, storage"),
         ({"mode": "row"}, ValueError, "mode and order go with a given tile"),
         ({"tile": Tile(5, 4, 3, 5)}, PlanError, "the tile needs"),

@@ -16,6 +16,7 @@ from haloconv.sim.memory import (
     ProtocolError,
     StallGenerator,
     memory_process,
+    most_stalled,
     stall_thresholds,
 )
 from haloconv.sim.streams import simulate
@@ -369,3 +370,14 @@ def test_process_serves_a_block_with_a_read_side_only(stalls):
     simulate(dut, bench, processes=[process], max_cycles=1000)
     # Request in cycle 0, beats in cycles 3 to 22, the last counted one cycle later.
     assert cycles == 23 if stalls == 0 else cycles > 30
+
+
+@pytest.mark.parametrize("stalls", [0.25, np.float32(0.25), [0.0, 0.25, 0.1], (0, 0.25, 0)])
+def test_largest_share_of_stalls(stalls):
+    assert most_stalled(stalls) == 0.25
+
+
+@pytest.mark.parametrize("stalls", [1, 1.0, (0, 0, 1.0)])
+def test_a_port_that_always_stalls_never_finishes(stalls):
+    with pytest.raises(ValueError, match="Stalls must be below 1 for a run to finish"):
+        most_stalled(stalls)

@@ -578,5 +578,5 @@ def test_inputs_are_checked_before_anything_runs(monkeypatch):
         run_network(network, SMALL, inputs=[b.data()[0].view(np.uint8)])
     with pytest.raises(ValueError, match=r"must have shape \(1, 4, 5, 3\), not \(4, 5, 3\)"):
         run_network(network, SMALL, inputs=[b.data()[0][0]])
-    with pytest.raises(ValueError, match=r"stalls must be at least 0 and below 1, not 1\.0"):
+    with pytest.raises(ValueError, match=r"Stalls must be below 1 for a run to finish, not 1\.0"):
         run_network(network, SMALL, inputs=b.data(), stalls=1.0)

@@ -16,6 +16,7 @@ from haloconv.flow.commands.simulate import simulate
 from haloconv.flow.commands.verify import verify
 from haloconv.flow.commands.verilog import verilog
 from haloconv.planner.version import __version__
+from haloconv.sim.errors import SimulationError
 
 __all__ = ["commands", "entry", "main"]
 
@@ -66,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         return _fail(f"{place}{error.strerror or error}", arguments)
-    except ValueError as error:
+    except (ValueError, ImportError, SimulationError) as error:
         return _fail(str(error), arguments)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from haloconv.planner.errors import PlanError
 from haloconv.planner.requantization import ROUNDINGS
-from haloconv.planner.validate import check_int
+from haloconv.planner.validate import check_bool, check_int
 
 if TYPE_CHECKING:
     from haloconv.planner.network import Network
@@ -105,7 +105,7 @@ class EngineConfig:
                 if name not in known:
                     raise ValueError(f"{field} must be of {', '.join(known)}, not {name!r}")
             put(field, tuple(name for name in known if name in given))
-        put("weight_zero_points", bool(self.weight_zero_points))
+        put("weight_zero_points", check_bool("weight_zero_points", self.weight_zero_points))
         put("address_bits", check_int("address_bits", self.address_bits, 16, 32))
 
     @property

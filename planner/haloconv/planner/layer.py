@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from haloconv.planner.validate import check_int, check_ints
+from haloconv.planner.validate import check_bool, check_int, check_ints
 
 __all__ = ["MAX_CHANNELS", "MAX_EXTENT", "MAX_KERNEL", "ConvLayer"]
 
@@ -73,7 +73,7 @@ class ConvLayer:
         put("pads", check_ints("pads", self.pads, 4, 0, MAX_EXTENT))
         put("groups", check_int("groups", self.groups, 1))
         put("in_zero_point", check_int("in_zero_point", self.in_zero_point, -128, 127))
-        put("has_bias", bool(self.has_bias))
+        put("has_bias", check_bool("has_bias", self.has_bias))
         if self.in_channels % self.groups:
             raise ValueError(
                 f"groups must divide in_channels {self.in_channels}, not {self.groups}"

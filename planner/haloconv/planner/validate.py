@@ -4,7 +4,20 @@ import operator
 from collections.abc import Iterable
 from typing import SupportsIndex
 
-__all__ = ["check_int", "check_ints"]
+__all__ = ["check_bool", "check_int", "check_ints"]
+
+
+def check_bool(name: str, value: object) -> bool:
+    """Return ``value`` if it is a truth value.
+
+    Raises
+    ------
+    TypeError
+        If it is anything else; a text such as "no" would count as true.
+    """
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, not {value!r}")
+    return value
 
 
 def check_int(

@@ -255,7 +255,7 @@ class Engine(wiring.Component):
 
     Timing: variable; haloconv.planner predicts it.
 
-    Resources: those of its blocks; docs/architecture.md has measured figures.
+    Resources: those of its blocks; docs/architecture.md, "Area", has a measured figure.
 
     Parameters
     ----------

@@ -244,7 +244,7 @@ def run(
 
 def _shares(stalls: Stalls) -> tuple[float, float, float]:
     stall_thresholds(stalls)  # checks type and range
-    shares = (stalls,) * 3 if isinstance(stalls, (int, float)) else tuple(stalls)
+    shares = tuple(stalls) if isinstance(stalls, Iterable) else (stalls,) * 3
     request, data, write = (float(share) for share in shares)
     return request, data, write
 

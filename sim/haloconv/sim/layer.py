@@ -11,17 +11,25 @@ from haloconv.planner.config import EngineConfig
 from haloconv.planner.layer import ConvLayer
 from haloconv.planner.plan import Plan, plan_layer
 from haloconv.planner.program import build_layer_program, read_outputs
+from haloconv.planner.registers import ErrorCode
 from haloconv.planner.requantization import Requantization
 from haloconv.planner.tile import Tile
 from haloconv.sim.arrays import check_arrays
 from haloconv.sim.backend import run
 from haloconv.sim.engines import engine_for
+from haloconv.sim.errors import SimulationError
+from haloconv.sim.memory import Stalls, most_stalled
 
-__all__ = ["EngineFault", "LayerResult", "simulate_layer"]
+__all__ = ["EngineFault", "LayerResult", "fault_message", "simulate_layer"]
 
 
-class EngineFault(RuntimeError):
+class EngineFault(SimulationError):
     """The engine stopped with an error code."""
+
+
+def fault_message(code: int, descriptor: int) -> str:
+    """Say why an engine stopped, by its error registers."""
+    return f"the engine stopped with error {ErrorCode(code).name} in descriptor {descriptor}"
 
 
 @dataclass(frozen=True)
@@ -65,7 +73,7 @@ def simulate_layer(
     weight_zero_points: "NDArray[Any] | int | None" = None,
     backend: str = "amaranth",
     latency: int = 16,
-    stalls: float | tuple[float, float, float] = 0.0,
+    stalls: Stalls = 0.0,
     seed: int = 0,
     objective: str = "cycles",
     tile: Tile | None = None,
@@ -117,6 +125,7 @@ def simulate_layer(
     --------
     See README.md.
     """
+    share = most_stalled(stalls)
     config = EngineConfig() if config is None else config
     if config.roundings is None and requantization is not None:
         config = replace(config, roundings=(requantization.rounding,))
@@ -149,9 +158,6 @@ def simulate_layer(
     )
     batch = arrays.inputs.shape[0]
     if max_cycles is None:
-        share = max(stalls) if isinstance(stalls, tuple) else stalls
-        if not 0 <= share < 1:
-            raise ValueError(f"stalls must be at least 0 and below 1, not {stalls!r}")
         max_cycles = int(batch * (4 * plan.cycles / (1 - share) + 10_000))
     result = run(
         engine_for(config),
@@ -166,9 +172,7 @@ def simulate_layer(
         progress=progress,
     )
     if result.error_code:
-        raise EngineFault(
-            f"the engine stopped with error {result.error_code} in descriptor {result.error_detail}"
-        )
+        raise EngineFault(fault_message(result.error_code, result.error_detail))
     counters = dict(result.counters)
     read = sum(counters[f"{name}_bytes"] for name in ("input", "weight", "bias"))
     return LayerResult(

@@ -16,6 +16,7 @@ from amaranth.hdl import Value
 
 from haloconv.planner.validate import check_int, check_ints
 from haloconv.rtl.ports import BURST_BEATS, BURST_BYTES
+from haloconv.sim.errors import SimulationError
 
 __all__ = [
     "MemoryModel",
@@ -24,6 +25,7 @@ __all__ = [
     "StallGenerator",
     "Violation",
     "memory_process",
+    "most_stalled",
     "stall_thresholds",
     "violation_message",
 ]
@@ -32,7 +34,7 @@ Stalls = float | Sequence[float]
 """Share of cycles in which a port stalls: one for all ports, or (request, data, write)."""
 
 
-class ProtocolError(RuntimeError):
+class ProtocolError(SimulationError):
     """The device under test broke the rules of a memory port; names the cycle and the port."""
 
 
@@ -125,7 +127,7 @@ def stall_thresholds(stalls: Stalls) -> tuple[int, int, int]:
     ValueError
         If a share lies outside [0, 1] or there are not three.
     """
-    if isinstance(stalls, (int, float)) and not isinstance(stalls, bool):
+    if isinstance(stalls, (int, float, np.floating)) and not isinstance(stalls, bool):
         shares: tuple[Any, ...] = (stalls,) * 3
     elif isinstance(stalls, Iterable) and not isinstance(stalls, (str, bytes)):
         shares = tuple(stalls)
@@ -140,6 +142,20 @@ def stall_thresholds(stalls: Stalls) -> tuple[int, int, int]:
             raise ValueError(f"Stalls must be between 0 and 1, not {share!r}")
     request, beat, write = (int(float(share) * 2**32) for share in shares)
     return request, beat, write
+
+
+def most_stalled(stalls: Stalls) -> float:
+    """Return the largest share of stalled cycles of a run that has to finish.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`stall_thresholds`, and for a port that always stalls.
+    """
+    share = max(stall_thresholds(stalls)) / 2**32
+    if share >= 1:
+        raise ValueError(f"Stalls must be below 1 for a run to finish, not {stalls!r}")
+    return share
 
 
 @dataclass(frozen=True)

@@ -26,10 +26,11 @@ from haloconv.planner.network_program import (
     compile_network,
     tensor_bytes,
 )
-from haloconv.sim.backend import Stalls, run
+from haloconv.sim.backend import run
 from haloconv.sim.engines import engine_for
 from haloconv.sim.host import run_host, run_move
-from haloconv.sim.layer import EngineFault
+from haloconv.sim.layer import EngineFault, fault_message
+from haloconv.sim.memory import Stalls, most_stalled
 from haloconv.sim.network_golden import feed_network, look_up
 
 __all__ = ["LayerRecord", "NetworkReport", "NetworkResult", "run_network", "run_program"]
@@ -213,9 +214,7 @@ def run_program(
     used = "none"
     before = 0
     total = program.cycles
-    share = stalls if isinstance(stalls, int | float) else max(stalls)
-    if not 0 <= share < 1:
-        raise ValueError(f"stalls must be at least 0 and below 1, not {stalls!r}")
+    share = most_stalled(stalls)
     for step in program.steps:
         if isinstance(step, HostStep):
             node = step.node
@@ -246,10 +245,7 @@ def run_program(
             progress=_progress(progress, before, total),
         )
         if result.error_code:
-            failed = result.error_detail
-            raise EngineFault(
-                f"the engine stopped with error {result.error_code} in descriptor {failed}"
-            )
+            raise EngineFault(fault_message(result.error_code, result.error_detail))
         memory = result.memory.copy()
         used = result.backend.name
         for name, value in result.counters.items():
@@ -351,6 +347,7 @@ def run_network(
     EngineFault, SimulationTimeout
         If the engine fails.
     """
+    most_stalled(stalls)
     network = model if isinstance(model, Network) else read_network(model, target=target)
     program = compile_network(
         network, config, latency=latency, objective=objective, keep_tensors=keep_tensors

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from haloconv.planner.registers import Register
+from haloconv.sim.errors import SimulationError
 from haloconv.sim.memory import MemoryTraffic
 
 __all__ = [
@@ -27,15 +28,15 @@ REGISTER_WORDS = max(Register) + 2
 """Words read after the run; the last register is the low word of a counter."""
 
 
-class BackendUnavailable(RuntimeError):
+class BackendUnavailable(SimulationError):
     """A simulator was asked for that this machine cannot run; says what to install."""
 
 
-class BuildError(RuntimeError):
+class BuildError(SimulationError):
     """A tool failed while a simulator was built; carries the tail of the tool's log."""
 
 
-class SimulationTimeout(RuntimeError):
+class SimulationTimeout(SimulationError):
     """The device was still busy after ``max_cycles``; says what each port was waiting for."""
 
 
