@@ -299,13 +299,20 @@ def test_a_missing_simulator_stops_at_once(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.slow
 def test_results_of_several_processes_come_in_order() -> None:
-    titles = [f"number {i}" for i in range(3)]
+    """More than a process is given at once, and two engines."""
+    titles = [f"number {i}" for i in range(15)]
+    other = replace(TINY, out_lanes=1)
     tasks = [
-        Task(title, verify_case, {"title": title, "layer": LAYER, "config": TINY, **arrays(i)})
+        Task(
+            title,
+            verify_case,
+            {"title": title, "layer": LAYER, "config": TINY if i < 13 else other, **arrays(i)},
+        )
         for i, title in enumerate(titles)
     ]
     found = list(run_tasks(tasks, jobs=2))
     assert [item.title for item in found] == titles
+    assert [item.lanes for item in found] == [4] * 13 + [2] * 2
     for item in found:
         check(item)
     with pytest.raises(ValueError, match="jobs must be at least 1, not 0"):

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import groupby, islice
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,9 @@ CASES_PER_ENGINE = 25
 
 MACS_PER_LANE = 1500
 """Most of a case in Amaranth's simulator, which runs some thousand cycles a second."""
+
+TASKS_PER_CHUNK = 12
+"""Tasks on one engine that a process is given at once."""
 
 TENSORS = ("input", "weight", "bias", "sums", "output")
 
@@ -213,13 +217,27 @@ def run_tasks(tasks: Iterable[Task], jobs: int = 1) -> Iterator[Verification]:
     # Spawned, not forked: threads of numpy's libraries do not survive a fork.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(jobs, mp_context=context) as pool:
-        futures: list[Future[Verification]] = [pool.submit(task.run) for task in tasks]
+        futures: list[Future[list[Verification]]] = [
+            pool.submit(_run_chunk, chunk) for chunk in _chunks(tasks)
+        ]
         try:
             for future in futures:
-                yield future.result()
+                yield from future.result()
         finally:
             for future in futures:
                 future.cancel()
+
+
+def _chunks(tasks: Iterable[Task]) -> Iterator[list[Task]]:
+    """Yield neighbouring tasks on one engine together, as each process elaborates it once."""
+    for config, group in groupby(tasks, key=lambda task: task.arguments.get("config")):
+        size = 1 if config is None else TASKS_PER_CHUNK
+        while chunk := list(islice(group, size)):
+            yield chunk
+
+
+def _run_chunk(tasks: list[Task]) -> list[Verification]:
+    return [task.run() for task in tasks]
 
 
 def verify_case(
