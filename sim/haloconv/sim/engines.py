@@ -1,4 +1,7 @@
+# amaranth: UnusedElaboratable=no
 """Engines that were elaborated before."""
+
+# An engine may be asked for and then not run, as when its simulator cannot be built.
 
 from functools import lru_cache
 
