@@ -2,6 +2,7 @@
 
 import json
 import re
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import numpy as np
@@ -142,6 +143,18 @@ def test_many_failures_are_cut_short(
     assert out.count("FAILED case ") == 20
     assert "FAILED case 19: RuntimeError: no\n" in out
     assert "and 3 more failures, which --json lists\n23 runs, 23 failed" in out
+
+
+def test_a_process_that_dies(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dies(*arguments: object) -> None:
+        raise BrokenProcessPool("terminated abruptly")
+
+    monkeypatch.setattr("haloconv.sim.verify.run_tasks", dies)
+    code, out, err = run(capsys, "random", "--count", "4", "--backend", "amaranth")
+    assert (code, out) == (2, "")
+    assert "a process died after 0 of 4 runs, killed or out of memory; use fewer --jobs" in err
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """``haloconv verify``: many layers in RTL, held against other implementations and their plans."""
 
 from collections.abc import Callable, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,7 +61,9 @@ def verify() -> None:
     show_default=True,
     help="Folder of index.json and its .npz files.",
 )
-@click.option("--all", "everything", is_flag=True, help="The whole product; takes an hour or more.")
+@click.option(
+    "--all", "everything", is_flag=True, help="The whole product; thousands of runs, half an hour."
+)
 @click.option("--only", metavar="NAME", help="One case.")
 @latency_option
 @_backend_option
@@ -260,13 +263,19 @@ def _run(
     choose_backend(backend)  # says what to install before anything runs
     results: list[Verification] = []
     failed = 0
-    with progress() as step:
-        for result in run_tasks(tasks, jobs):
-            results.append(result)
-            failed += not result.passed
-            done = len(results)
-            following = tasks[done].title if done < len(tasks) else "done"
-            step(f"{failed} failed, {following}"[:90], done, len(tasks))
+    try:
+        with progress() as step:
+            for result in run_tasks(tasks, jobs):
+                results.append(result)
+                failed += not result.passed
+                done = len(results)
+                following = tasks[done].title if done < len(tasks) else "done"
+                step(f"{failed} failed, {following}"[:90], done, len(tasks))
+    except BrokenProcessPool:
+        raise click.ClickException(
+            f"a process died after {len(results)} of {len(tasks)} runs, killed or out of memory; "
+            "use fewer --jobs"
+        ) from None
     code = 1 if failed else 0
     if as_json:
         report.print_json(
