@@ -1,11 +1,12 @@
 """The figures are well-formed and show the numbers of their plan."""
 
 import re
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
 
-from haloconv.flow.figure import curve_figure, plan_figure
+from haloconv.flow.figure import curve_figure, plan_figure, tile_figure
 from haloconv.planner.config import EngineConfig
 from haloconv.planner.layer import ConvLayer
 from haloconv.planner.plan import plan_layer
@@ -55,6 +56,21 @@ def test_plan_figure(name: str) -> None:
     columns = -(-layer.out_width // plan.tile.width)
     assert any(text.endswith(f": {rows}x{columns} tiles") for text in words)
     assert plan_figure(plan, name) == svg
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_tile_figure_is_the_plan_without_its_schedule(name: str) -> None:
+    plan = plan_layer(LAYERS[name], EngineConfig())
+    whole, part = texts(plan_figure(plan)), texts(tile_figure(plan))
+    check_inside(tile_figure(plan))
+    assert part[0] == whole[0]
+    assert whole[1].startswith(f"{part[1]}: ")
+    timeline = next(index for index, text in enumerate(whole) if text.startswith("Timeline: "))
+    assert part[2:] == whole[2:timeline]
+    # A fresh plan stays without its schedule.
+    fresh = replace(plan)
+    tile_figure(fresh)
+    assert "schedule" not in vars(fresh)
 
 
 def test_storage_bar_is_to_scale() -> None:

@@ -14,7 +14,7 @@ from haloconv.planner.layer import ConvLayer
 if TYPE_CHECKING:
     from haloconv.planner.plan import Plan
 
-__all__ = ["curve_figure", "plan_figure"]
+__all__ = ["curve_figure", "plan_figure", "tile_figure"]
 
 FONT = "Helvetica, Arial, 'DejaVu Sans', sans-serif"
 WIDTH = 1000
@@ -115,20 +115,36 @@ def plan_figure(plan: "Plan", name: str = "") -> str:
     Three parts: the tile grid over input and output with the halo of one tile, the storage of a
     tile against the budget, and the first tiles' loads, computing and drains over time.
     """
+    return _figure(plan, name, timeline=True)
+
+
+def tile_figure(plan: "Plan") -> str:
+    """Return the first two parts of :func:`plan_figure` as SVG text: tile grid and storage.
+
+    Neither needs the schedule of the layer, which is what takes time.
+    """
+    return _figure(plan, "", timeline=False)
+
+
+def _figure(plan: "Plan", name: str, *, timeline: bool) -> str:
     layer = plan.layer
     scale = _grid_scale(layer)
     grid_height = 78 + scale * max(layer.padded_height, layer.out_height)
     storage_top = GRID_TOP + grid_height + 24
     timeline_top = storage_top + 212
-    drawing = _sheet(timeline_top + 204)
+    drawing = _sheet(timeline_top + (204 if timeline else -24))
     title = f"{name}: {layer_words(layer)}" if name else layer_words(layer)
     _text(drawing, title, MARGIN, 38, 20, bold=True)
+    costs = (
+        f": {count(plan.cycles)} cycles, {percent(plan.utilisation)} of the lanes used, "
+        f"{count(plan.moved_bytes.total)} bytes moved"
+        if timeline
+        else ""
+    )
     _text(
         drawing,
         f"tile {tile_words(plan.tile)}, order {plan.order}, {plan.mode} mode on "
-        f"{plan.config.out_lanes}x{plan.config.split_lanes} lanes: {count(plan.cycles)} cycles, "
-        f"{percent(plan.utilisation)} of the lanes used, "
-        f"{count(plan.moved_bytes.total)} bytes moved",
+        f"{plan.config.out_lanes}x{plan.config.split_lanes} lanes{costs}",
         MARGIN,
         62,
         13,
@@ -136,7 +152,8 @@ def plan_figure(plan: "Plan", name: str = "") -> str:
     )
     _draw_grid(drawing, plan, scale, GRID_TOP, grid_height)
     _draw_storage(drawing, plan, storage_top)
-    _draw_timeline(drawing, plan, timeline_top)
+    if timeline:
+        _draw_timeline(drawing, plan, timeline_top)
     return _svg(drawing)
 
 
