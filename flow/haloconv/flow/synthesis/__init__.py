@@ -1,0 +1,18 @@
+"""Synthesis of an engine with Yosys: primitives of an FPGA family, in total and by block."""
+
+from haloconv.flow.synthesis.area import FAMILIES, Area
+from haloconv.flow.synthesis.run import (
+    SynthesisError,
+    SynthesisResult,
+    synthesize,
+    synthesize_rtlil,
+)
+
+__all__ = [
+    "FAMILIES",
+    "Area",
+    "SynthesisError",
+    "SynthesisResult",
+    "synthesize",
+    "synthesize_rtlil",
+]

@@ -1,0 +1,89 @@
+"""Command-line tools of the FPGA flow: found, run in a process of their own, errors in one line."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+__all__ = ["ToolError", "find_tool", "run_tool"]
+
+LOG_LINES = 5
+"""Last lines of a failed tool's log that its error shows."""
+
+
+class ToolError(RuntimeError):
+    """A tool of the FPGA flow is missing or failed; says which, and how its log ends."""
+
+
+def find_tool(name: str, *, package: str) -> str:
+    """Return the path of a tool that a Python package brings.
+
+    Parameters
+    ----------
+    name : str
+        Of the console script. The one beside this Python comes first, then PATH.
+    package : str
+        What to install where it is missing.
+
+    Raises
+    ------
+    ToolError
+        If it is nowhere.
+    """
+    beside = shutil.which(name, path=str(Path(sys.executable).parent))
+    found = beside or shutil.which(name)
+    if found is None:
+        raise ToolError(f"{name} is not installed; run pip install {package}")
+    return found
+
+
+def run_tool(
+    what: str,
+    command: Sequence[str],
+    *,
+    folder: Path | None = None,
+    stdin: str | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> str:
+    """Run a command and return its output, stderr included.
+
+    Parameters
+    ----------
+    what : str
+        Name for errors.
+    command : sequence of str
+    folder : Path or None
+        To run in.
+    stdin : str or None
+        Text that it is given.
+    environment : mapping or None
+        Additions to the environment.
+
+    Raises
+    ------
+    ToolError
+        If it cannot be started or fails; with the last lines that it wrote.
+    """
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env={**os.environ, **(environment or {})},
+            input=stdin or "",
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+    except OSError as error:
+        raise ToolError(f"{what} could not be started: {error}") from error
+    if done.returncode:
+        lines = [line for line in done.stdout.splitlines() if line.strip()]
+        code = done.returncode
+        end = f"was ended by signal {-code}" if code < 0 else f"failed with code {code}"
+        tail = "\n".join(lines[-LOG_LINES:])
+        raise ToolError(f"{what} {end}; its log ends: {tail}")
+    return done.stdout
