@@ -13,6 +13,7 @@ from haloconv.flow.commands.gemm import gemm
 from haloconv.flow.commands.plan import plan
 from haloconv.flow.commands.run import run
 from haloconv.flow.commands.simulate import simulate
+from haloconv.flow.commands.sweep import sweep
 from haloconv.flow.commands.verify import verify
 from haloconv.flow.commands.verilog import verilog
 from haloconv.planner.version import __version__
@@ -35,7 +36,7 @@ def commands(traceback: bool) -> None:
     """
 
 
-for _command in (plan, simulate, verify, run, compile_model, verilog, gemm, demo):
+for _command in (plan, simulate, verify, run, compile_model, verilog, sweep, gemm, demo):
     commands.add_command(_command)
 
 
