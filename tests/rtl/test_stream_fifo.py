@@ -5,15 +5,50 @@ import random
 import re
 
 import pytest
-from amaranth import Signal, signed, unsigned
+from amaranth import Module, Signal, signed, unsigned
 from amaranth.back import rtlil
-from amaranth.lib import data
+from amaranth.lib import data, wiring
+from amaranth.lib.memory import Memory
 
+from haloconv.rtl import stream_fifo
 from haloconv.rtl.stream_fifo import StreamFifo
 from haloconv.sim.streams import get_many, put_many, simulate
 
 PAIR = data.StructLayout({"value": signed(9), "flags": data.ArrayLayout(unsigned(3), 2)})
-KINDS = [(depth, block_ram) for depth in (1, 2, 3, 4, 7, 16) for block_ram in (False, True)]
+MEMORIES = {
+    "distributed": {},
+    "block": {"block_ram": True},
+    "registered": {"block_ram": True, "registered": True},
+}
+KINDS = [(depth, memory) for depth in (1, 2, 3, 4, 7, 16) for memory in MEMORIES]
+
+
+class SpoilingMemory(wiring.Component):
+    """A memory whose words read in the cycle of their write are wrong, as some block RAMs do."""
+
+    def __init__(self, *, shape, depth, init, attrs):
+        self.memory = Memory(shape=shape, depth=depth, init=init, attrs=attrs)
+        self.write = self.memory.write_port()
+        self.inner = self.memory.read_port(domain="comb")
+        self.read = self.inner.signature.flip().create(path=("read",))
+        super().__init__({})
+
+    def write_port(self):
+        return self.write
+
+    def read_port(self, *, domain):
+        assert domain == "comb"
+        return self.read
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.memory = self.memory
+        collide = self.write.en & (self.write.addr == self.read.addr)
+        m.d.comb += [
+            self.inner.addr.eq(self.read.addr),
+            self.read.data.eq(self.inner.data ^ collide.replicate(len(self.inner.data))),
+        ]
+        return m
 
 
 def payloads(rng, count):
@@ -31,16 +66,44 @@ def test_constructor():
 
 
 def test_elaborates():
-    for depth, block_ram in KINDS:
-        rtlil.convert(StreamFifo(PAIR, depth=depth, block_ram=block_ram), emit_src=False)
+    for depth, memory in KINDS:
+        rtlil.convert(StreamFifo(PAIR, depth=depth, **MEMORIES[memory]), emit_src=False)
 
 
 @pytest.mark.parametrize("stalls", [(0, 0), (0.6, 0), (0, 0.6), (0.4, 0.4)])
-@pytest.mark.parametrize(("depth", "block_ram"), KINDS)
-def test_order(depth, block_ram, stalls):
+@pytest.mark.parametrize(("depth", "memory"), KINDS)
+def test_order(depth, memory, stalls):
+    check_order(depth, memory, stalls)
+
+
+@pytest.mark.parametrize("stalls", [(0, 0), (0.6, 0), (0, 0.6), (0.4, 0.4)])
+@pytest.mark.parametrize("memory", ["block", "registered"])
+@pytest.mark.parametrize("depth", [2, 3, 4, 7])
+def test_no_word_is_used_that_is_read_while_it_is_written(monkeypatch, depth, memory, stalls):
+    monkeypatch.setattr(stream_fifo, "Memory", SpoilingMemory)
+    check_order(depth, memory, stalls)
+
+
+def test_the_spoiling_memory_spoils():
+    dut = SpoilingMemory(shape=unsigned(8), depth=4, init=[], attrs={})
+
+    async def bench(ctx):
+        ctx.set(dut.write.addr, 2)
+        ctx.set(dut.write.data, 0x0F)
+        ctx.set(dut.write.en, 1)
+        await ctx.tick()
+        ctx.set(dut.read.addr, 2)
+        assert ctx.get(dut.read.data) == 0xF0
+        ctx.set(dut.write.en, 0)
+        assert ctx.get(dut.read.data) == 0x0F
+
+    simulate(dut, bench)
+
+
+def check_order(depth, memory, stalls):
     seed = depth
     sent = payloads(random.Random(seed), 50)
-    dut = StreamFifo(PAIR, depth=depth, block_ram=block_ram)
+    dut = StreamFifo(PAIR, depth=depth, **MEMORIES[memory])
     got = []
 
     async def source(ctx):
@@ -53,13 +116,11 @@ def test_order(depth, block_ram, stalls):
     assert got == sent
 
 
-@pytest.mark.parametrize(("depth", "block_ram"), KINDS)
-def test_capacity_latency_and_throughput(depth, block_ram):
-    dut = StreamFifo(unsigned(8), depth=depth, block_ram=block_ram)
+@pytest.mark.parametrize(("depth", "memory"), KINDS)
+def test_capacity_latency_and_throughput(depth, memory):
+    dut = StreamFifo(unsigned(8), depth=depth, **MEMORIES[memory])
 
-    latency = 2 if block_ram and depth > 1 else 1
-    # A FIFO no deeper than its latency waits for the way back.
-    period = 1 if depth > latency else 2
+    latency = {"distributed": 1, "block": 2, "registered": 3}[memory] if depth > 1 else 1
 
     async def bench(ctx):
         # Fill it.
@@ -81,7 +142,7 @@ def test_capacity_latency_and_throughput(depth, block_ram):
         assert got == list(range(depth))
         # As fast as it goes from empty, for 20 payloads.
         came, went = [], []
-        for cycle in range(20 * period + 3):
+        for cycle in range(80):
             ctx.set(dut.i.payload, len(came))
             ctx.set(dut.i.valid, len(came) < 20)
             _, _, taken, valid, payload = await ctx.tick().sample(
@@ -92,15 +153,19 @@ def test_capacity_latency_and_throughput(depth, block_ram):
             if valid:
                 assert payload == len(went)
                 went.append(cycle)
-        assert came == [period * index for index in range(20)]
+        # A FIFO no deeper than its latency waits for the way back.
+        expected = [-1] * depth
+        for index in range(20):
+            expected.append(max(expected[-1] + 1, expected[index] + latency + 1))
+        assert came == [cycle - expected[depth] for cycle in expected[depth:]]
         assert went == [cycle + latency for cycle in came]
 
     simulate(dut, bench)
 
 
-@pytest.mark.parametrize("block_ram", [False, True])
-def test_reset_empties_it(block_ram):
-    dut, reset = StreamFifo(unsigned(8), depth=5, block_ram=block_ram), Signal()
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_reset_empties_it(memory):
+    dut, reset = StreamFifo(unsigned(8), depth=5, **MEMORIES[memory]), Signal()
 
     async def bench(ctx):
         await put_many(ctx, dut.i, [1, 2, 3, 4])
