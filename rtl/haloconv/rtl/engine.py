@@ -5,6 +5,7 @@ from typing import Any
 from amaranth import *
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
 
 from haloconv.planner.config import EngineConfig
 from haloconv.planner.descriptor import ELEMENTWISE
@@ -102,20 +103,29 @@ class Datapath(wiring.Component):
 
         # Load: segments go to memory and, in the same order, to the gearbox.
         wanted = stream.Signature(Segment(config)).create(path=("wanted",))
-        m.submodules.asked = asked = StreamFifo(Segment(config), depth=SEGMENTS_AHEAD)
+        # Its latency hides behind that of a read: a beat comes three cycles later at the earliest.
+        shift = exact_log2(config.bus_bytes)
+        run = data.StructLayout({"offset": shift, "length": Segment(config)["length"].shape})
+        m.submodules.asked = asked = StreamFifo(
+            run, depth=SEGMENTS_AHEAD, block_ram=True, registered=True
+        )
         wiring.connect(m, sequencer.o_fetch, segments.i)
         wiring.connect(m, sequencer.o_load, loader.i)
-        wiring.connect(m, asked.o, gearbox.i_segment)
         wiring.connect(m, wiring.flipped(self.i), gearbox.i)
         m.d.comb += [
             self.o_segment.payload.eq(wanted.payload),
-            asked.i.payload.eq(wanted.payload),
+            asked.i.payload.offset.eq(wanted.payload.address[:shift]),
+            asked.i.payload.length.eq(wanted.payload.length),
             self.o_segment.valid.eq(wanted.valid & asked.i.ready),
             asked.i.valid.eq(wanted.valid & self.o_segment.ready),
             wanted.ready.eq(asked.i.ready & self.o_segment.ready),
             wanted.payload.eq(segments.o.payload),
             wanted.valid.eq(segments.o.valid),
             segments.o.ready.eq(wanted.ready),
+            gearbox.i_segment.payload.address.eq(asked.o.payload.offset),
+            gearbox.i_segment.payload.length.eq(asked.o.payload.length),
+            gearbox.i_segment.valid.eq(asked.o.valid),
+            asked.o.ready.eq(gearbox.i_segment.ready),
             loader.data.eq(gearbox.data),
             loader.level.eq(gearbox.level),
             gearbox.consume.eq(loader.consume),
@@ -320,8 +330,11 @@ class Engine(wiring.Component):
             ]
         wiring.connect(m, bursts.o, wiring.flipped(memory.read_request))
 
-        # Beats: to whoever asked; a halted engine throws them away.
-        outstanding = Signal(40)
+        # Beats: to whoever asked; a halted engine throws them away. Each beat on its way belongs to
+        # one of the segments asked for, which may begin and end within a beat.
+        longest = 1 << len(Signal(Segment(config)).length)
+        most = SEGMENTS_AHEAD * (longest // config.bus_bytes + 1)
+        outstanding = Signal(range(most + 1))
         asked, came = Signal(), Signal()
         m.d.comb += [
             asked.eq(memory.read_request.valid & memory.read_request.ready),
