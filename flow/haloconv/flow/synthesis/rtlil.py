@@ -8,7 +8,7 @@ from amaranth.back import rtlil  # pyright: ignore[reportAttributeAccessIssue]  
 from haloconv.planner.config import EngineConfig
 from haloconv.rtl.engine import Engine
 
-__all__ = ["TOP", "Target", "design_rtlil", "engine_rtlil", "plain_names"]
+__all__ = ["TOP", "Target", "design_rtlil", "engine_rtlil", "plain_names", "unchecked_reads"]
 
 TOP = "haloconv_engine"
 """Name of the top module."""
@@ -34,10 +34,42 @@ def plain_names(text: str) -> str:
     return re.sub(r"\\\S+", lambda name: re.sub(r"\[(\d+)\]", r".\1", name[0]), text)
 
 
+def unchecked_reads(text: str) -> str:
+    """Return RTLIL whose reads of memories with the attribute no_rw_check may give anything in the
+    cycle of a write to the same word.
+
+    Yosys heeds the attribute where it merges a register into a memory; the synchronous reads that
+    Amaranth writes have theirs already, and promise the old word. Block RAM of the ECP5 and the
+    iCE40 does not keep the promise without registers and multiplexers around it.
+    """
+    lines = text.split("\n")
+    memories: set[str] = set()
+    marked = reads = False
+    for number, line in enumerate(lines):
+        words = line.split()
+        if line.startswith("module "):
+            memories.clear()
+        elif words[:2] == ["attribute", r"\no_rw_check"]:
+            marked = True
+        elif words[:1] == ["memory"]:
+            if marked:
+                memories.add(words[-1])
+            marked = False
+        elif words[:1] == ["cell"]:
+            reads = words[1] == "$memrd_v2"
+        elif reads and words[:2] == ["parameter", r"\MEMID"]:
+            reads = words[2].strip('"').replace("\\\\", "\\") in memories
+        elif reads and words[:2] == ["parameter", r"\COLLISION_X_MASK"]:
+            width, bits = words[2].split("'")
+            lines[number] = line.replace(words[2], f"{width}'{'1' * len(bits)}")
+    return "\n".join(lines)
+
+
 def design_rtlil(design: Any, family: str, *, top: str, platform: Any = None) -> str:
     """Return an Amaranth design as RTLIL without source paths, ready for synthesis."""
     platform = Target(family) if platform is None else platform
-    return plain_names(rtlil.convert(design, name=top, platform=platform, emit_src=False))
+    text = rtlil.convert(design, name=top, platform=platform, emit_src=False)
+    return unchecked_reads(plain_names(text))
 
 
 def engine_rtlil(config: EngineConfig, family: str) -> str:

