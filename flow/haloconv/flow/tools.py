@@ -82,6 +82,7 @@ def run_tool(
         raise ToolError(f"{what} could not be started: {error}") from error
     if done.returncode:
         lines = [line for line in done.stdout.splitlines() if line.strip()]
+        lines = [line for line in lines if line.startswith("ERROR")] or lines
         code = done.returncode
         end = f"was ended by signal {-code}" if code < 0 else f"failed with code {code}"
         tail = "\n".join(lines[-LOG_LINES:])

