@@ -15,6 +15,7 @@ from haloconv.planner.registers import ErrorCode, Register
 from haloconv.planner.requantization import Requantization
 from haloconv.planner.tile import ORDERS, Tile
 from haloconv.rtl.engine import Engine
+from haloconv.rtl.register_file import ROUND
 from haloconv.sim.backend import run
 from haloconv.sim.golden import convolve
 

@@ -7,30 +7,15 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
-from haloconv.planner.config import UNITS, EngineConfig
+from haloconv.planner.config import EngineConfig
 from haloconv.planner.descriptor import DESCRIPTOR_BYTES, ELEMENTWISE, MARK
-from haloconv.planner.registers import COUNTERS, IDENTITY, REVISION, ErrorCode, Register
+from haloconv.planner.registers import ErrorCode, Register
 from haloconv.planner.requantization import ROUNDINGS
 from haloconv.rtl.ports import RegisterSignature
-from haloconv.rtl.tile_loader import LoadedBytes
+from haloconv.rtl.register_file import Events, RegisterFile
 from haloconv.rtl.widths import DescriptorLayout
 
 __all__ = ["Control", "Events"]
-
-
-class Events(data.StructLayout):
-    """What the datapath does in a cycle, for the counters."""
-
-    def __init__(self, config: EngineConfig) -> None:
-        super().__init__(
-            {
-                "computing": 1,
-                "waiting_load": 1,
-                "waiting_drain": 1,
-                "taken": LoadedBytes(config),
-                "written": 16,
-            }
-        )
 
 
 class Control(wiring.Component):
@@ -44,7 +29,7 @@ class Control(wiring.Component):
     Timing: a register reads back one cycle after its address. Between two layers: the descriptor's
     fetch and four cycles.
 
-    Resources: eleven 64-bit counters.
+    Resources: those of the register file, which keeps the counters; two adders.
 
     Parameters
     ----------
@@ -112,9 +97,11 @@ class Control(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         config, d, bus = self._config, self.descriptor, self.registers
-        busy, done, error = Signal(), Signal(), Signal()
+        # Counting ends before busy: the last events take their turns at the counters' adder.
+        busy, counting, done, error = Signal(), Signal(), Signal(), Signal()
+        finished, last_round = Signal(), Signal()
         code = Signal(ErrorCode)
-        layers = Signal(32)
+        layers = Signal(16)
         program_base = Signal(config.address_bits)
         starting = Signal()
         write_register = bus.write
@@ -133,13 +120,15 @@ class Control(wiring.Component):
         failed = Signal(ErrorCode)
         with m.If(starting):
             m.d.sync += failed.eq(ErrorCode.NONE)
-        with m.Elif(busy & (failed == ErrorCode.NONE)):
+        with m.Elif(counting & (failed == ErrorCode.NONE)):
             with m.If(self.read_error):
                 m.d.sync += failed.eq(ErrorCode.READ)
             with m.Elif(self.write_error):
                 m.d.sync += failed.eq(ErrorCode.WRITE)
             with m.Elif(aborting):
                 m.d.sync += failed.eq(ErrorCode.ABORTED)
+
+        m.submodules.file = file = RegisterFile(config)
 
         def stop(reason: Value | ErrorCode) -> None:
             m.d.sync += [code.eq(reason), error.eq(1)]
@@ -149,6 +138,8 @@ class Control(wiring.Component):
             with m.State("IDLE"), m.If(starting):
                 m.d.sync += [
                     busy.eq(1),
+                    counting.eq(1),
+                    last_round.eq(0),
                     done.eq(0),
                     error.eq(0),
                     code.eq(ErrorCode.NONE),
@@ -191,37 +182,45 @@ class Control(wiring.Component):
                 with m.Else():
                     # The next layer, or program, finds the datapath as after a reset, so that its
                     # counters do not depend on what ran before.
-                    m.d.comb += self.clear.eq(1)
+                    m.d.comb += [self.clear.eq(1), finished.eq(1)]
                     m.d.sync += [
                         layers.eq(layers + 1),
                         self.program.eq(self.program + DESCRIPTOR_BYTES),
                     ]
                     with m.If(d.last):
-                        m.d.sync += [busy.eq(0), done.eq(1)]
-                        m.next = "IDLE"
+                        m.d.sync += counting.eq(0)
+                        m.next = "COUNT"
                     with m.Else():
                         m.next = "FETCH"
             with m.State("HALT"):
                 m.d.comb += self.halted.eq(1)
                 with m.If(~self.reads_outstanding & ~self.write_waiting):
                     m.d.comb += self.clear.eq(1)
-                    m.d.sync += busy.eq(0)
+                    m.d.sync += counting.eq(0)
+                    m.next = "COUNT"
+            # A round of turns that began earlier, and a whole one.
+            with m.State("COUNT"), m.If(file.round):
+                m.d.sync += last_round.eq(1)
+                with m.If(last_round):
+                    m.d.sync += [busy.eq(0), done.eq(~error)]
                     m.next = "IDLE"
 
-        counters = self._counters(m, starting, busy)
-        readable = self._readable(busy, done, error, code, layers, program_base)
+        m.d.comb += [
+            file.address.eq(bus.address),
+            bus.read_data.eq(file.data),
+            file.start.eq(starting),
+            file.counting.eq(counting),
+            file.events.eq(self.events),
+            file.fetched.eq(self.fetched),
+            file.finished.eq(finished),
+        ]
         with m.Switch(bus.address):
-            for register, value in readable.items():
-                with m.Case(int(register)):
-                    m.d.sync += bus.read_data.eq(value)
-            for name, register in COUNTERS.items():
-                counter = counters[name]
-                with m.Case(int(register)):
-                    m.d.sync += bus.read_data.eq(counter[:32])
-                with m.Case(int(register) + 1):
-                    m.d.sync += bus.read_data.eq(counter[32:])
-            with m.Default():
-                m.d.sync += bus.read_data.eq(0)
+            with m.Case(Register.STATUS):
+                m.d.comb += file.live.eq(Cat(busy, done, error, C(0, 13), layers))
+            with m.Case(Register.ERROR_CODE):
+                m.d.comb += file.live.eq(code)
+            with m.Case(Register.PROGRAM_LOW):
+                m.d.comb += file.live.eq(program_base)
         return m
 
     def _check(self, m: Module) -> tuple[Signal, Signal]:
@@ -271,59 +270,3 @@ class Control(wiring.Component):
             | (d.maximum & ("max_pool" not in config.built_units))
         )
         return unsuited, oversized
-
-    def _counters(self, m: Module, starting: Signal, busy: Signal) -> dict[str, Signal]:
-        events = self.events
-        taken = events.taken
-
-        def amount(kind: Value) -> Value:
-            return Mux(kind, taken.count, 0)
-
-        increments = {
-            "cycles": C(1),
-            "compute_cycles": events.computing,
-            "load_stall_cycles": events.waiting_load,
-            "drain_stall_cycles": events.waiting_drain,
-            "input_bytes": amount(taken.input),
-            "weight_bytes": amount(taken.weight),
-            "bias_bytes": amount(taken.bias),
-            "sum_bytes": C(0),
-            "output_bytes": events.written,
-            "scale_bytes": amount(taken.scale),
-            "program_bytes": Mux(self.fetched, C(DESCRIPTOR_BYTES), 0),
-        }
-        counters = {}
-        for name, increment in increments.items():
-            counters[name] = counter = Signal(64, name=name)
-            # The increment is registered: these adders are long, and nobody waits for them.
-            late = Signal(len(increment), name=f"{name}_increment")
-            late_busy = Signal(name=f"{name}_busy")
-            m.d.sync += [late.eq(increment), late_busy.eq(busy)]
-            with m.If(starting):
-                m.d.sync += [counter.eq(0), late.eq(0)]
-            with m.Elif(late_busy):
-                m.d.sync += counter.eq(counter + late)
-        return counters
-
-    def _readable(self, busy, done, error, code, layers, program_base) -> dict[Register, Value]:
-        config = self._config
-        options = sum(1 << ROUNDINGS.index(name) for name in config.built_roundings)
-        options |= config.weight_zero_points << 8 | config.address_bits << 16
-        options |= sum(1 << (9 + UNITS.index(name)) for name in config.built_units)
-        lanes = config.out_lanes | config.split_lanes << 8 | config.bus_bytes << 16
-        return {
-            Register.IDENTITY: C(IDENTITY, 32),
-            Register.REVISION: C(REVISION, 32),
-            Register.LANES: C(lanes | config.results_per_cycle << 24, 32),
-            Register.OPTIONS: C(options, 32),
-            Register.INPUT_WORDS: C(config.input_words, 32),
-            Register.WEIGHT_WORDS: C(config.weight_words, 32),
-            Register.PSUM_WORDS: C(config.psum_words, 32),
-            Register.CHANNEL_GROUPS: C(config.channel_groups, 32),
-            Register.STATUS: Cat(busy, done, error, C(0, 13), layers[:16]),
-            Register.ERROR_CODE: Value.cast(code),
-            Register.ERROR_DETAIL: layers,
-            Register.PROGRAM_LOW: program_base[:32],
-            Register.PROGRAM_HIGH: C(0, 32),
-            Register.LAYERS: layers,
-        }

@@ -1,0 +1,267 @@
+"""What the host reads: constants and counters in one memory, with one adder for all counters."""
+
+from amaranth import *
+from amaranth.lib import data, memory, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import bits_for
+
+from haloconv.planner.config import UNITS, EngineConfig
+from haloconv.planner.descriptor import DESCRIPTOR_BYTES
+from haloconv.planner.registers import COUNTERS, IDENTITY, REVISION, Register
+from haloconv.planner.requantization import ROUNDINGS
+from haloconv.rtl.tile_loader import LoadedBytes
+
+__all__ = ["Events", "RegisterFile"]
+
+WORDS = 64
+FIRST = int(min(COUNTERS.values()))
+"""The first counter's word; two words for each follow."""
+LAYERS = FIRST + 2 * len(COUNTERS)
+"""Where the memory keeps what the host reads as LAYERS and as ERROR_DETAIL."""
+ROUND = LAYERS + 2 - FIRST
+"""Words that take turns at the adder, and cycles of a round."""
+
+
+class Events(data.StructLayout):
+    """What the datapath does in a cycle, for the counters."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        super().__init__(
+            {
+                "computing": 1,
+                "waiting_load": 1,
+                "waiting_drain": 1,
+                "taken": LoadedBytes(config),
+                "written": bits_for(config.bus_bytes),
+            }
+        )
+
+
+class RegisterFile(wiring.Component):
+    """Constants and counters that the host reads.
+
+    A narrow register collects each event. Word by word, all counters take turns at one adder, which
+    adds what was collected since the last turn to the low word, and the carry to the high word. A
+    register cannot overflow between two turns, so no event is lost; counters lag by at most two
+    rounds of 24 cycles, and are exact once two pulses of ``round`` have come after ``counting``
+    fell and two rounds since ``start``.
+
+    Timing: a register reads back one cycle after its address, whatever the counters do.
+
+    Resources: a block RAM of 64 words of 32 bits with two read ports, a 32-bit adder, a register of
+    five bits for each counter of cycles and of at most 11 for each counter of bytes.
+
+    Parameters
+    ----------
+    config : EngineConfig
+
+    Members
+    -------
+    address : In(8)
+    live : In(32)
+        Word at ``address`` where no memory has it, else zero.
+    data : Out(32)
+    start : In(1)
+        Clears all counters.
+    counting : In(1)
+        Events of this cycle count.
+    events : In(Events)
+    fetched, finished : In(1)
+        A descriptor was read, a layer is over; at most once in two rounds each.
+    round : Out(1)
+        For one cycle a round.
+
+    Attributes
+    ----------
+    words : MemoryData
+        The memory's rows; simulations may look at them.
+    """
+
+    address: Signal
+    live: Signal
+    data: Signal
+    start: Signal
+    counting: Signal
+    events: data.View
+    fetched: Signal
+    finished: Signal
+    round: Signal
+
+    def __init__(self, config: EngineConfig) -> None:
+        self._config = config
+        constants = self._constants()
+        self.words = memory.MemoryData(
+            shape=unsigned(32),
+            depth=WORDS,
+            init=[constants.get(word, 0) for word in range(WORDS)],
+        )
+        super().__init__(
+            {
+                "address": In(8),
+                "live": In(32),
+                "data": Out(32),
+                "start": In(1),
+                "counting": In(1),
+                "events": In(Events(config)),
+                "fetched": In(1),
+                "finished": In(1),
+                "round": Out(1),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        # Of the two read ports, one never meets a write, the other is masked when it does.
+        m.submodules.words = words = memory.Memory(self.words, attrs={"no_rw_check": 1})
+        write = words.write_port()
+        # Yosys merges registers behind asynchronous ports into the block RAM and then leaves open
+        # what reading a word shows that is written; for synchronous ports it builds the old word.
+        turn_port, host_port = words.read_port(domain="comb"), words.read_port(domain="comb")
+        turn_word, host_word = Signal(32, reset_less=True), Signal(32, reset_less=True)
+        m.d.sync += [turn_word.eq(turn_port.data), host_word.eq(host_port.data)]
+
+        # Three stages: read a word, add to it, write it back.
+        turn = Signal(range(ROUND))
+        added, written = Signal(range(ROUND)), Signal(range(ROUND))
+        adding, writing = Signal(), Signal()
+        stale = Signal(init=1)  # A reset does not reach the memory.
+        total = Signal(33, reset_less=True)
+        m.d.comb += self.round.eq(turn == ROUND - 1)
+        m.d.sync += [
+            turn.eq(Mux(self.round, 0, turn + 1)),
+            added.eq(turn),
+            written.eq(added),
+            adding.eq(1),
+            writing.eq(adding),
+        ]
+        with m.If(self.start):
+            m.d.sync += [stale.eq(1), turn.eq(0), adding.eq(0), writing.eq(0)]
+        with m.Elif(adding & (added == ROUND - 1)):
+            m.d.sync += stale.eq(0)
+        # A word's first turn after a start clears it; what was collected waits for the second.
+        takes, carries = Signal(), Signal()
+        m.d.comb += [
+            takes.eq(adding & ~stale & ~added[0]),
+            carries.eq(added[0] & total[32]),
+            turn_port.addr.eq(FIRST + turn),
+            write.addr.eq(FIRST + written),
+            write.data.eq(total),
+            write.en.eq(writing),
+        ]
+        amount = self._collect(m, added, takes)
+        with m.If(stale):
+            m.d.sync += total.eq(0)
+        with m.Else():
+            m.d.sync += total.eq(turn_word + (amount | carries))
+
+        # The host's side.
+        shown, own = Signal(), Signal(32, reset_less=True)
+        address, counted, clash = Signal(8), Signal(), Signal()
+        m.d.comb += [
+            address.eq(self.address),
+            counted.eq(address >= FIRST),
+            clash.eq(writing & (address == write.addr)),
+            host_port.addr.eq(address),
+            self.data.eq(own | Mux(shown, host_word, 0)),
+        ]
+        with m.If((self.address == Register.LAYERS) | (self.address == Register.ERROR_DETAIL)):
+            m.d.comb += address.eq(LAYERS)
+        with m.Elif(self.address == LAYERS):
+            m.d.comb += address.eq(WORDS - 1)
+        m.d.sync += [
+            shown.eq((address < WORDS) & ~(counted & stale) & ~clash),
+            own.eq(self.live | Mux(clash, total[:32], 0)),
+        ]
+        return m
+
+    def _constants(self) -> dict[int, int]:
+        config = self._config
+        options = sum(1 << ROUNDINGS.index(name) for name in config.built_roundings)
+        options |= config.weight_zero_points << 8 | config.address_bits << 16
+        options |= sum(1 << (9 + UNITS.index(name)) for name in config.built_units)
+        lanes = config.out_lanes | config.split_lanes << 8 | config.bus_bytes << 16
+        return {
+            Register.IDENTITY: IDENTITY,
+            Register.REVISION: REVISION,
+            Register.LANES: lanes | config.results_per_cycle << 24,
+            Register.OPTIONS: options,
+            Register.INPUT_WORDS: config.input_words,
+            Register.WEIGHT_WORDS: config.weight_words,
+            Register.PSUM_WORDS: config.psum_words,
+            Register.CHANNEL_GROUPS: config.channel_groups,
+        }
+
+    def _collect(self, m: Module, added: Signal, takes: Signal) -> Value:
+        """What was counted since the last turn of the counter whose turn it is."""
+        late = Signal(self.events.shape(), reset_less=True)
+        counting = Signal()
+        m.d.sync += [late.eq(self.events), counting.eq(self.counting)]
+        with m.If(self.start):
+            m.d.sync += counting.eq(0)
+        order = [*COUNTERS, "layers"]
+
+        def turns(name: str) -> Value:
+            return takes & (added[1:] == order.index(name))
+
+        # Two rounds may go by before the first turn.
+        amounts: list[Value] = []
+        for name, happens in (
+            ("cycles", C(1)),
+            ("compute_cycles", late.computing),
+            ("load_stall_cycles", late.waiting_load),
+            ("drain_stall_cycles", late.waiting_drain),
+        ):
+            collected = Signal(bits_for(2 * ROUND), name=f"{name}_collected")
+            mine = Signal(name=f"{name}_turns")
+            m.d.comb += mine.eq(turns(name))
+            with m.If(self.start):
+                m.d.sync += collected.eq(0)
+            with m.Elif(mine):
+                m.d.sync += collected.eq(happens & counting)
+            with m.Else():
+                m.d.sync += collected.eq(collected + (happens & counting))
+            amounts.append(Mux(mine, collected, 0))
+
+        def bytes_of(size: Value, kinds: dict[str, Value]) -> None:
+            """Counters of bytes, of which no two have an event in the same cycle: one adder."""
+            width = bits_for(2 * ROUND * ((1 << len(size)) - 1))
+            before, after = Signal(width), Signal(width)
+            parts: list[Value] = []
+            for name, happens in kinds.items():
+                collected = Signal(width, name=f"{name}_collected")
+                mine, counts = Signal(name=f"{name}_turns"), Signal(name=f"{name}_counts")
+                m.d.comb += [mine.eq(turns(name)), counts.eq(happens & counting)]
+                with m.If(self.start):
+                    m.d.sync += collected.eq(0)
+                with m.Elif(counts):
+                    m.d.sync += collected.eq(after)
+                with m.Elif(mine):
+                    m.d.sync += collected.eq(0)
+                parts.append(Mux(counts & ~mine, collected, 0))
+                amounts.append(Mux(mine, collected, 0))
+            m.d.comb += [before.eq(_any_of(parts)), after.eq(before + size)]
+
+        taken = late.taken
+        bytes_of(
+            taken.count,
+            {f"{kind}_bytes": taken[kind] for kind in ("input", "weight", "bias", "scale")},
+        )
+        bytes_of(late.written, {"output_bytes": C(1, 1)})
+        for name, happens, size in (
+            ("program_bytes", self.fetched, DESCRIPTOR_BYTES),
+            ("layers", self.finished, 1),
+        ):
+            happened = Signal(name=f"{name}_happened")
+            m.d.sync += happened.eq(((happened & ~turns(name)) | happens) & ~self.start)
+            amounts.append(Mux(happened & turns(name), size, 0))
+        return _any_of(amounts)
+
+
+def _any_of(values: list[Value]) -> Value:
+    """The one value that is not zero, if any."""
+    while len(values) > 1:
+        values = [
+            values[i] | values[i + 1] if i + 1 < len(values) else values[i]
+            for i in range(0, len(values), 2)
+        ]
+    return values[0]
