@@ -288,7 +288,7 @@ def test_an_abort_behind_the_end_is_too_late(bench):
     def script():
         yield Register.PROGRAM_LOW, 1, program.program_address
         yield Register.CONTROL, 1, START
-        for _ in range(length + 5):
+        for _ in range(length + 5 + 2 * ROUND):
             yield Register.STATUS, 0, 0
         yield Register.CONTROL, 1, ABORT
         words = yield from bench.read_all()

@@ -1,5 +1,7 @@
 """What the host reads: constants and counters in one memory, with one adder for all counters."""
 
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
@@ -193,7 +195,7 @@ class RegisterFile(wiring.Component):
 
     def _collect(self, m: Module, added: Signal, takes: Signal) -> Value:
         """What was counted since the last turn of the counter whose turn it is."""
-        late = Signal(self.events.shape(), reset_less=True)
+        late: Any = Signal(self.events.shape(), reset_less=True)
         counting = Signal()
         m.d.sync += [late.eq(self.events), counting.eq(self.counting)]
         with m.If(self.start):
