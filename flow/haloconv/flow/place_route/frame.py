@@ -47,7 +47,8 @@ _FAMILIES = {
     "ecp5": _Primitives(
         "TRELLIS_FF",
         {
-            "CEMUX": "1",
+            # With a blank: Yosys' JSON takes a text of zeros and ones for a number otherwise.
+            "CEMUX": "1 ",
             "CLKMUX": "CLK",
             "GSR": "DISABLED",
             "LSRMUX": "LSR",

@@ -1,6 +1,7 @@
 """nextpnr on one netlist, with several seeds."""
 
 import json
+import re
 import shutil
 import statistics
 import tempfile
@@ -265,7 +266,8 @@ def _run(
     return PlacementRun(
         seed=seed,
         fmax_mhz=round(fmax, 3),
-        clock=clock,
+        # Without what nextpnr adds where it puts a clock on a global net.
+        clock=re.sub(r"^\$glbnet\$|\$(SB_IO|TRELLIS_IO)_IN.*$", "", clock),
         critical_path=critical_path(report, clock, blocks),
         utilisation={
             name: (count, int(report["utilization"][name]["available"]))

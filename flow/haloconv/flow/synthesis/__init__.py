@@ -2,6 +2,7 @@
 
 from haloconv.flow.synthesis.area import FAMILIES, Area
 from haloconv.flow.synthesis.run import (
+    MappedDesign,
     SynthesisError,
     SynthesisResult,
     synthesize,
@@ -11,6 +12,7 @@ from haloconv.flow.synthesis.run import (
 __all__ = [
     "FAMILIES",
     "Area",
+    "MappedDesign",
     "SynthesisError",
     "SynthesisResult",
     "synthesize",
