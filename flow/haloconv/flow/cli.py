@@ -11,11 +11,14 @@ from haloconv.flow.commands.compile import compile_model
 from haloconv.flow.commands.demo import demo
 from haloconv.flow.commands.gemm import gemm
 from haloconv.flow.commands.plan import plan
+from haloconv.flow.commands.pnr import pnr
 from haloconv.flow.commands.run import run
 from haloconv.flow.commands.simulate import simulate
 from haloconv.flow.commands.sweep import sweep
+from haloconv.flow.commands.synth import synth
 from haloconv.flow.commands.verify import verify
 from haloconv.flow.commands.verilog import verilog
+from haloconv.flow.tools import ToolError
 from haloconv.planner.version import __version__
 from haloconv.sim.errors import SimulationError
 
@@ -36,7 +39,19 @@ def commands(traceback: bool) -> None:
     """
 
 
-for _command in (plan, simulate, verify, run, compile_model, verilog, sweep, gemm, demo):
+for _command in (
+    plan,
+    simulate,
+    verify,
+    run,
+    compile_model,
+    verilog,
+    synth,
+    pnr,
+    sweep,
+    gemm,
+    demo,
+):
     commands.add_command(_command)
 
 
@@ -68,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         return _fail(f"{place}{error.strerror or error}", arguments)
-    except (ValueError, ImportError, SimulationError) as error:
+    except (ValueError, ImportError, SimulationError, ToolError) as error:
         return _fail(str(error), arguments)
 
 
