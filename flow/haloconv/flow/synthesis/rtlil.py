@@ -45,6 +45,7 @@ def unchecked_reads(text: str) -> str:
     lines = text.split("\n")
     memories: set[str] = set()
     marked = reads = False
+    unchecked = (0, "")
     for number, line in enumerate(lines):
         words = line.split()
         if line.startswith("module "):
@@ -61,7 +62,10 @@ def unchecked_reads(text: str) -> str:
             reads = words[2].strip('"').replace("\\\\", "\\") in memories
         elif reads and words[:2] == ["parameter", r"\COLLISION_X_MASK"]:
             width, bits = words[2].split("'")
-            lines[number] = line.replace(words[2], f"{width}'{'1' * len(bits)}")
+            unchecked = number, line.replace(words[2], f"{width}'{'1' * len(bits)}")
+        elif reads and words[:2] == ["parameter", r"\CLK_ENABLE"] and words[2] == "1":
+            # Without a clock there is no such cycle, and Yosys refuses the mask.
+            lines[unchecked[0]] = unchecked[1]
     return "\n".join(lines)
 
 
