@@ -8,10 +8,12 @@ from amaranth.hdl import Signal
 
 from haloconv.planner.config import EngineConfig
 from haloconv.planner.requantization import ROUNDINGS
+from haloconv.planner.tile import MODES
 from haloconv.rtl.drain import Drain
+from haloconv.rtl.mac_lanes import sum_shape
 from haloconv.sim.streams import plain, simulate
 
-LANES = ((1, 1, None), (3, 5, 2), (8, 2, 3), (4, 4, 1), (4, 4, None))
+LANES = ((1, 1, None), (3, 5, 2), (8, 2, 3), (4, 4, 1), (4, 4, None), (1, 8, None), (2, 7, None))
 TILE_GAP = 3
 """Fewest cycles from the last group of a tile to the first of the next."""
 
@@ -41,10 +43,13 @@ class Play:
     """Random tiles as a list of events by cycle, and the rows that have to come out."""
 
     def __init__(
-        self, dut, config, seed, *, raw, bias, spread=0, most_c=3, tiles=6, rng_limit=2**31
-    ):
-        self.config, self.raw, self.bias = config, raw, bias
+        self, dut, config, seed, *, raw, bias, channel=False, spread=0, most_c=3, tiles=6,
+        rng_limit=2**31,
+    ):  # fmt: skip
+        self.config, self.raw, self.bias, self.channel = config, raw, bias, channel
         rng = self.rng = random.Random(seed)
+        width = sum_shape(config).width
+        rng_limit = min(rng_limit, 2 ** (width - 1))
         self.zero_point = rng.randint(-128, 127)
         self.clamp = sorted(rng.randint(-128, 127) for _ in range(2))
         self.loads: dict[int, tuple[dict, list]] = {}
@@ -71,7 +76,7 @@ class Play:
                 new = False
                 groups = min(groups, -(-len(parameters) // lanes))
             tail = min(rng.randint(1, lanes), len(parameters) - (groups - 1) * lanes)
-            row_mode = rng.random() < 0.7
+            row_mode = not channel and rng.random() < 0.9
             shape = self._shape(groups, tail, row_mode)
             count_c = rng.randint(1, most_c) if config.psum_words else 1
             words = sum(columns * -(-channels // q) for columns, channels, _, _ in shape)
@@ -99,8 +104,8 @@ class Play:
                     self.loads[cycle] = (token, sums)
                     if token["new_parameters"]:
                         if self.releases or tile:
-                            self.releases.append(cycle)
-                        free[half ^ 1] = cycle + 1
+                            self.releases.append(cycle + dut.release_latency)
+                        free[half ^ 1] = cycle + dut.release_latency + 1
                     begins = False
                     totals = []
                     for r in range(columns):
@@ -109,7 +114,8 @@ class Play:
                             start = stored[number][r][k] if c else 0
                             if c == 0 and bias:
                                 start = parameters[group * lanes + k]["bias"]
-                            line.append(int32(sums[r][k] + start))
+                            column = sum(s[k] for s in sums) if channel else sums[r][k]
+                            line.append(int32(column + start))
                         totals.append(line)
                     if c:
                         stored[number] = totals
@@ -190,6 +196,8 @@ class Play:
                 cycle += 1
 
     def set_descriptor(self, ctx, dut):
+        mode = "channel" if self.channel else self.rng.choice(("row", "depthwise"))
+        ctx.set(dut.descriptor.mode, MODES.index(mode))
         ctx.set(dut.descriptor.raw, int(self.raw))
         ctx.set(dut.descriptor.has_bias, int(self.bias))
         ctx.set(dut.descriptor.rounding, ROUNDINGS.index("double"))
@@ -211,7 +219,7 @@ class Play:
                 ctx.set(dut.sums, sums)
             else:  # nothing but `load` says that these are valid
                 ctx.set(dut.token.as_value(), rng.getrandbits(len(dut.token.as_value())))
-                ctx.set(dut.sums[0][0], rng.randrange(-(2**31), 2**31))
+                ctx.set(dut.sums.as_value(), rng.getrandbits(len(dut.sums.as_value())))
             write = self.writes.get(cycle, {"bias": 0, "scale": 0})
             ctx.set(dut.parameter_write, write)
             _, _, valid, row, release = await ctx.tick().sample(
@@ -241,15 +249,19 @@ def check(config, seed, **options):
 
 
 @pytest.mark.parametrize("spread", [0, 9])
+@pytest.mark.parametrize("channel", [False, True])
 @pytest.mark.parametrize("lanes", LANES)
-def test_raw_sums(lanes, spread):
-    check(make_config(*lanes), sum(lanes[:2]) + spread, raw=True, bias=spread == 0, spread=spread)
+def test_raw_sums(lanes, channel, spread):
+    seed = sum(lanes[:2]) + spread
+    check(make_config(*lanes), seed, channel=channel, raw=True, bias=spread == 0, spread=spread)
 
 
+@pytest.mark.parametrize("channel", [False, True])
 @pytest.mark.parametrize("lanes", LANES)
-def test_int8_results(lanes):
+def test_int8_results(lanes, channel):
     config = make_config(*lanes, roundings=("double",))
-    check(config, 7 * lanes[0] + lanes[1], raw=False, bias=True, rng_limit=2**18)
+    seed = 7 * lanes[0] + lanes[1]
+    check(config, seed, channel=channel, raw=False, bias=True, rng_limit=2**18)
 
 
 def test_raw_sums_of_an_engine_with_rounding():

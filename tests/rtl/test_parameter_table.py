@@ -51,8 +51,10 @@ def test_random_writes_and_reads(size):
                 {"row": row, "lane": lane, "bias": bias, "scale": scale, "value": value,
                  "shift": shift},
             )  # fmt: skip
+            has_bias = rng.random() < 0.7
+            ctx.set(dut.has_bias, has_bias)
             ctx.set(dut.read_row, read)
-            pending.append([dict(entry) for entry in model[read]])
+            pending.append([entry | ({} if has_bias else {"bias": 0}) for entry in model[read]])
             if bias:
                 model[row][lane]["bias"] = value - (value >> 31 << 32)
             if scale:

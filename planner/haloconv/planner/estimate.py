@@ -36,7 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloconv.planner.config import EngineConfig
-from haloconv.planner.latency import lanes_latency
+from haloconv.planner.latency import release_latency
 from haloconv.planner.layer import ConvLayer
 from haloconv.planner.tile import Tile
 
@@ -70,7 +70,7 @@ LOAD_CYCLES = 7
 INPUT_CYCLES = 2
 """What a load of inputs takes beside its chunks."""
 DRAIN_CYCLES = 5
-"""From the last sum of a group, behind the lanes, to the release of the tile's parameters."""
+"""From the release of a tile's parameters to the first request for the next ones."""
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -211,7 +211,7 @@ class EngineTerms:
         bus = self.config.bus_bytes
         if self.raw and not self.layer.has_bias:
             return (tm + k) * 0
-        cycles = k + (lanes_latency(self.config) + DRAIN_CYCLES)
+        cycles = k + (release_latency(self.config) + DRAIN_CYCLES)
         if self.layer.has_bias:
             cycles = cycles + np.maximum(tm, ceil(4 * tm, bus))
         if not self.raw:

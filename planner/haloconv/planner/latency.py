@@ -5,10 +5,12 @@ from haloconv.planner.config import EngineConfig
 __all__ = [
     "chunk_bytes",
     "lanes_latency",
+    "release_latency",
     "requantizer_latency",
     "result_latency",
     "results_room",
     "scale_entry_bytes",
+    "tree_levels",
 ]
 
 
@@ -25,7 +27,17 @@ def chunk_bytes(config: EngineConfig) -> int:
 def lanes_latency(config: EngineConfig) -> int:
     """Cycles from a step of the tap walker to its sum: halo buffer, operands, lanes."""
     rotator = (config.split_lanes - 1).bit_length()
-    return (2 + rotator) + 2 + 3
+    return (2 + rotator) + 2 + 1
+
+
+def tree_levels(config: EngineConfig) -> int:
+    """Registers of the drain's tree of adders, which also picks columns."""
+    return max(1, (config.split_lanes - 1).bit_length())
+
+
+def release_latency(config: EngineConfig) -> int:
+    """Cycles from a tile's first group of sums to the release of the parameters before."""
+    return lanes_latency(config) + tree_levels(config) - 1
 
 
 def requantizer_latency(config: EngineConfig) -> int:
@@ -40,7 +52,8 @@ def requantizer_latency(config: EngineConfig) -> int:
 def result_latency(config: EngineConfig) -> int:
     """Cycles from the last step of a group of sums until its first row can be written."""
     queue = 2
-    return lanes_latency(config) + 3 + requantizer_latency(config) + queue
+    drain = 1 + tree_levels(config) + 1  # shadow register, tree, start of the sum
+    return lanes_latency(config) + drain + requantizer_latency(config) + queue
 
 
 def results_room(config: EngineConfig) -> int:

@@ -28,6 +28,7 @@ from haloconv.planner.descriptor import DESCRIPTOR_BYTES
 from haloconv.planner.latency import (
     chunk_bytes,
     lanes_latency,
+    release_latency,
     result_latency,
     results_room,
     scale_entry_bytes,
@@ -688,7 +689,7 @@ class _Walk:
                     held[kind].append(accept + 1)
             if step.new_parameters:
                 # The drain gives them back when it takes the tile's first sums.
-                held["parameters"].append(work.first_group + lanes_latency(self.config) + 1)
+                held["parameters"].append(work.first_group + release_latency(self.config) + 1)
             drained = work.end + lanes_latency(self.config) + 1
             if final:
                 drained = self.writes.popped_at + 1

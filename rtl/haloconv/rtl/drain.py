@@ -7,6 +7,9 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
 
 from haloconv.planner.config import EngineConfig
+from haloconv.planner.tile import MODES
+from haloconv.rtl.fused_sum import masked_sum, selected_sum
+from haloconv.rtl.mac_lanes import LaneSums, sum_shape
 from haloconv.rtl.parameter_table import ParameterTable, ParameterWrite
 from haloconv.rtl.requantizer import Requantizer
 from haloconv.rtl.widths import DescriptorLayout, DrainToken, index_bits
@@ -24,6 +27,15 @@ class ResultRow(data.StructLayout):
     def __init__(self, config: EngineConfig) -> None:
         q = config.results_per_cycle
         super().__init__({"bytes": data.ArrayLayout(8, 4 * q), "count": bits_for(q), "level": 3})
+
+
+def _late(m: Module, name: str, value: Value, cycles: int, *, reset_less: bool = True) -> Value:
+    """``value`` as it was ``cycles`` ago."""
+    for cycle in range(cycles):
+        held = Signal(len(value), name=f"{name}_late_{cycle}", reset_less=reset_less)
+        m.d.sync += held.eq(value)
+        value = held
+    return value
 
 
 class OtherRow(data.StructLayout):
@@ -44,15 +56,25 @@ class OtherRow(data.StructLayout):
 
 
 class Drain(wiring.Component):
-    """A shadow register takes all sums of a group at once and moves them out by columns, Q output
-    channels a cycle, while the lanes work on the next group. The first input channel tile starts
-    from the bias, later ones from the accumulator bank; only the last one is requantised.
+    """A shadow register takes all sums of a group at once and gives them out, Q output channels a
+    cycle, while the lanes work on the next group: column by column in the row modes, the sum of all
+    columns in channel mode. The first input channel tile starts from the bias, later ones from the
+    accumulator bank; only the last one is requantised.
+
+    One tree of adders does both, without a multiplexer: its first level lets one column of a pair
+    through or both, and those behind it clear what they do not want::
+
+        shadow 0 --------- + -> register -- + -> register -- + start -> requantiser
+        shadow 1 -> mask --'   (cleared) ---'
+
+    The second column of a pair is masked while it is the turn of the first, which is cleared once
+    it was taken.
 
     Timing: the first row of a group leaves :attr:`latency` cycles after ``load``; a row a cycle.
     The caller leaves room: a group takes columns * ceil(channels / Q) cycles, and nothing stalls.
 
-    Resources: Pm * Pr shadow registers of 32 bits, Q adders, Q requantisers, the accumulator bank
-    of psum_words words of 32 * Q bits, the parameter table.
+    Resources: Pm * Pr shadow registers, Q trees of Pr sums, Q adders of 32 bits, Q requantisers,
+    the accumulator bank of psum_words words of 32 * Q bits, the parameter table.
 
     Parameters
     ----------
@@ -61,11 +83,12 @@ class Drain(wiring.Component):
     Members
     -------
     descriptor : In(DescriptorLayout)
-    load : In(1), token : In(DrainToken), sums : In(ArrayLayout(ArrayLayout(signed(32), Pm), Pr))
+    load : In(1), token : In(DrainToken), sums : In(LaneSums)
         Take the sums of a group.
     parameter_write : In(ParameterWrite)
     release_parameters : Out(1)
-        The parameters of the tile before are not needed any more.
+        The parameters of the tile before are not needed any more; ``release_latency`` cycles after
+        the load of the first group that does without.
     valid : Out(1), row : Out(ResultRow)
     other : In(OtherRow)
         With the unit "elementwise": sums that the lanes did not make. They and the lanes' sums
@@ -87,13 +110,12 @@ class Drain(wiring.Component):
         self._requantizers = [
             Requantizer(config.built_roundings) for _ in range(config.results_per_cycle)
         ]
-        columns = data.ArrayLayout(signed(32), config.out_lanes)
         super().__init__(
             {
                 "descriptor": In(DescriptorLayout()),
                 "load": In(1),
                 "token": In(DrainToken(config)),
-                "sums": In(data.ArrayLayout(columns, config.split_lanes)),
+                "sums": In(LaneSums(config)),
                 "parameter_write": In(ParameterWrite(config)),
                 "release_parameters": Out(1),
                 "valid": Out(1),
@@ -103,9 +125,19 @@ class Drain(wiring.Component):
         )
 
     @property
+    def levels(self) -> int:
+        """Registers of the tree."""
+        return max(1, (self._config.split_lanes - 1).bit_length())
+
+    @property
+    def release_latency(self) -> int:
+        """Cycles from ``load`` to ``release_parameters``: the table is read with the tree's end."""
+        return self.levels - 1
+
+    @property
     def latency(self) -> int:
-        """Cycles from ``load`` to the group's first result row."""
-        return 3 + self._requantizers[0].latency
+        """Cycles from ``load`` to the group's first result row: shadow, tree, start, result."""
+        return 1 + self.levels + 1 + self._requantizers[0].latency
 
     def elaborate(self, platform) -> Module:
         m = Module()
@@ -115,23 +147,20 @@ class Drain(wiring.Component):
             config.out_lanes,
             config.split_lanes,
         )
-        steps = config.group_steps
         elementwise = "elementwise" in config.built_units
 
-        # The shadow register and the place in it.
-        shadow = [
-            [Signal(signed(32), reset_less=True, name=f"shadow_{r}_{k}") for k in range(lanes_out)]
-            for r in range(lanes_split)
-        ]
+        # The place in the shadow register.
         token = Signal(DrainToken(config), reset_less=True)
         active = Signal()
         columns_left = Signal(bits_for(lanes_split))
-        step = Signal(index_bits(steps))
+        column = Signal(index_bits(lanes_split))
+        step = Signal(index_bits(config.group_steps))
         channels_left = Signal(bits_for(lanes_out))
         step_last, column_last = Signal(), Signal()
         parameter_row = Signal(token.parameter_row.shape())
         bank_row = Signal(index_bits(max(1, config.psum_words)))
         parameters_held = Signal()
+        release = Signal()
         m.d.comb += [
             step_last.eq(channels_left <= q),
             column_last.eq(columns_left == 1),
@@ -147,11 +176,10 @@ class Drain(wiring.Component):
                 m.d.sync += [
                     step.eq(0),
                     channels_left.eq(token.channels),
+                    column.eq(column + 1),
                     columns_left.eq(columns_left - 1),
                     parameter_row.eq(token.parameter_row),
                 ]
-                for r in range(lanes_split - 1):
-                    m.d.sync += [shadow[r][k].eq(shadow[r + 1][k]) for k in range(lanes_out)]
                 with m.If(column_last):
                     m.d.sync += active.eq(0)
         with m.If(self.load):
@@ -159,66 +187,71 @@ class Drain(wiring.Component):
                 active.eq(1),
                 token.eq(self.token),
                 step.eq(0),
+                column.eq(0),
                 columns_left.eq(self.token.columns),
                 channels_left.eq(self.token.channels),
                 parameter_row.eq(self.token.parameter_row),
             ]
             with m.If(self.token.tile_first):
                 m.d.sync += bank_row.eq(0)
-            for r in range(lanes_split):
-                m.d.sync += [shadow[r][k].eq(self.sums[r][k]) for k in range(lanes_out)]
             with m.If(self.token.new_parameters):
                 m.d.sync += parameters_held.eq(1)
-                m.d.comb += self.release_parameters.eq(parameters_held)
+                m.d.comb += release.eq(parameters_held)
 
-        # Stage 1: Q sums out of column 0; the bank and the table answer at the same time.
+        # Stages 1 and on: Q sums, or columns, through the tree. Bank and table are asked a cycle
+        # before they are needed.
+        picked = self._tree(m, platform, column, step, active & step_last)
+        beside = {
+            "first": token.first_c,
+            "last": token.last_c,
+            "count": Mux(step_last, channels_left, q),
+            "level": Mux(~step_last, 0, Mux(~column_last, 1, token.level)),
+        }
+        late = self.levels - 1
+        beside = {name: _late(m, name, value, late) for name, value in beside.items()}
+        asked = _late(m, "active", active, late, reset_less=False)
+        parameter_row = _late(m, "parameter_row", parameter_row, late)
+        bank_row = _late(m, "bank_row", bank_row, late)
+        m.d.comb += self.release_parameters.eq(_late(m, "release", release, late, reset_less=False))
+
         m.submodules.table = table = ParameterTable(config)
         m.d.comb += [
             table.write.eq(self.parameter_write),
             table.read_row.eq(parameter_row),
+            table.has_bias.eq(d.has_bias),
         ]
-        valid_1 = Signal()
-        first_1 = Signal(reset_less=True)
-        last_1 = Signal(reset_less=True)
-        count_1 = Signal(bits_for(q), reset_less=True)
-        level_1 = Signal(3, reset_less=True)
-        bank_row_1 = Signal.like(bank_row, reset_less=True)
-        m.d.sync += [
-            valid_1.eq(active),
-            first_1.eq(token.first_c),
-            last_1.eq(token.last_c),
-            count_1.eq(Mux(step_last, channels_left, q)),
-            level_1.eq(Mux(~step_last, 0, Mux(~column_last, 1, token.level))),
-            bank_row_1.eq(bank_row),
-        ]
+        valid_1 = _late(m, "valid", asked, 1, reset_less=False)
+        first_1, last_1, count_1, level_1 = (
+            _late(m, f"{name}_end", beside[name], 1) for name in ("first", "last", "count", "level")
+        )
+        bank_row_1 = _late(m, "bank_row_end", bank_row, 1)
         stored: list[Value] = [C(0, signed(32))] * q
         bank_write = None
         if config.psum_words:
+            # A sum is never read while it is written: the caller leaves a gap between tiles. The
+            # attribute says so, and is heeded where the port's register is written out.
             m.submodules.bank = bank = Memory(
-                shape=unsigned(32 * q), depth=config.psum_words, init=[]
+                shape=unsigned(32 * q),
+                depth=config.psum_words,
+                init=[],
+                attrs={"no_rw_check": 1},
             )
-            bank_write, bank_read = bank.write_port(), bank.read_port()
+            bank_write, bank_read = bank.write_port(), bank.read_port(domain="comb")
             m.d.comb += bank_read.addr.eq(bank_row)
-            stored = [bank_read.data.word_select(k, 32).as_signed() for k in range(q)]
+            read = Signal(32 * q, reset_less=True, name="bank_read")
+            m.d.sync += read.eq(bank_read.data)
+            stored = [read.word_select(k, 32).as_signed() for k in range(q)]
 
         totals = []
         requantized = []
         for k in range(q):
-            choices = [
-                shadow[0][part * q + k] if part * q + k < lanes_out else C(0, signed(32))
-                for part in range(steps)
-            ]
-            picked = Signal(signed(32), reset_less=True, name=f"picked_{k}")
-            m.d.sync += picked.eq(Array(choices)[step] if steps > 1 else choices[0])
             parameters = table.data[k]
-            # Stage 2: the start of the sum is added once, from the bias or from the bank.
+            # The start of the sum is added once, from the bias or from the bank.
+            start = parameters.bias
             total = Signal(signed(32), reset_less=True, name=f"total_{k}")
-            start = Signal(signed(32), name=f"start_{k}")
-            with m.If(~first_1):
-                m.d.comb += start.eq(stored[k])
-            with m.Elif(d.has_bias):
-                m.d.comb += start.eq(parameters.bias)
-            m.d.sync += total.eq(picked + start)
+            m.d.sync += total.eq(
+                selected_sum(m, platform, f"started_{k}", 32, picked[k], first_1, start, stored[k])
+            )
             totals.append(total)
             multiplier = Signal(32, reset_less=True, name=f"multiplier_{k}")
             shift = Signal(signed(6), reset_less=True, name=f"shift_{k}")
@@ -247,8 +280,7 @@ class Drain(wiring.Component):
         valid_2, last_2 = Signal(), Signal(reset_less=True)
         m.d.sync += [valid_2.eq(valid_1), last_2.eq(last_1)]
         if bank_write is not None:
-            bank_row_2 = Signal.like(bank_row, reset_less=True)
-            m.d.sync += bank_row_2.eq(bank_row_1)
+            bank_row_2 = _late(m, "bank_row_write", bank_row_1, 1)
             m.d.comb += [
                 bank_write.en.eq(valid_2 & ~last_2),
                 bank_write.addr.eq(bank_row_2),
@@ -257,20 +289,20 @@ class Drain(wiring.Component):
 
         # The requantisers' latency, for what travels beside them.
         valid = valid_2 & last_2
-        count, level = Signal.like(count_1, reset_less=True), Signal.like(level_1, reset_less=True)
-        m.d.sync += [count.eq(count_1), level.eq(level_1)]
+        count, level = _late(m, "count_total", count_1, 1), _late(m, "level_total", level_1, 1)
         if elementwise:
             valid = valid | self.other.valid
             count = Mux(self.other.valid, self.other.count, count)
             level = Mux(self.other.valid, Mux(self.other.last, 5, 0), level)
-        for stage in range(self._requantizers[0].latency):
-            next_valid = Signal(name=f"valid_r{stage}")
-            next_count = Signal.like(count_1, reset_less=True, name=f"count_r{stage}")
-            next_level = Signal.like(level_1, reset_less=True, name=f"level_r{stage}")
-            m.d.sync += [next_valid.eq(valid), next_count.eq(count), next_level.eq(level)]
-            valid, count, level = next_valid, next_count, next_level
+        latency = self._requantizers[0].latency
+        valid = _late(m, "valid_result", valid, latency, reset_less=False)
+        count, level = (
+            _late(m, name, value, latency)
+            for name, value in (("count_result", count), ("level_result", level))
+        )
         raw_bytes = Cat(*requantized)
-        int8_bytes = Cat(value[:8] for value in requantized)
+        # Bytes beyond ``count`` may be anything: no gates for them.
+        int8_bytes = Cat(Cat(value[:8] for value in requantized), raw_bytes[8 * q :])
         m.d.comb += [
             self.valid.eq(valid),
             self.row.count.eq(count),
@@ -278,3 +310,66 @@ class Drain(wiring.Component):
             Value.cast(self.row.bytes).eq(Mux(d.raw, raw_bytes, int8_bytes)),
         ]
         return m
+
+    def _tree(
+        self, m: Module, platform: object, column: Value, step: Value, taken: Value
+    ) -> list[Value]:
+        """Return for Q channels the sum of all columns in channel mode, of one in the others.
+
+        ``taken`` is high in the last cycle of a column.
+        """
+        config = self._config
+        q, lanes_out, lanes_split = (
+            config.results_per_cycle,
+            config.out_lanes,
+            config.split_lanes,
+        )
+        shape = sum_shape(config)
+        channel_mode = Signal()
+        m.d.sync += channel_mode.eq(self.descriptor.mode == MODES.index("channel"))
+        shadow = [
+            [Signal(shape, reset_less=True, name=f"shadow_{r}_{k}") for k in range(lanes_out)]
+            for r in range(lanes_split)
+        ]
+        with m.If(self.load):
+            for r in range(lanes_split):
+                m.d.sync += [shadow[r][k].eq(self.sums[r][k]) for k in range(lanes_out)]
+        with m.Elif(taken & ~channel_mode):
+            for r in range(0, lanes_split - 1, 2):
+                with m.If(column == r):
+                    m.d.sync += [shadow[r][k].eq(0) for k in range(lanes_out)]
+
+        picked = []
+        seconds = channel_mode | column[0]
+        for k in range(q):
+            # Column by column, of the steps of its channels one.
+            terms: list[Value] = []
+            for r in range(lanes_split):
+                choices = [
+                    shadow[r][part * q + k] if part * q + k < lanes_out else C(0, shape)
+                    for part in range(config.group_steps)
+                ]
+                terms.append(Array(choices)[step] if len(choices) > 1 else choices[0])
+            for level in range(self.levels):
+                width = min(32, shape.width + level + 1)
+                sums: list[Value] = []
+                for pair in range(0, len(terms), 2):
+                    name = f"sum_{level}_{pair // 2}_{k}"
+                    total = Signal(signed(width), reset_less=True, name=f"{name}_held")
+                    if pair + 1 == len(terms):
+                        m.d.sync += total.eq(terms[pair])
+                    elif level == 0:
+                        m.d.sync += total.eq(
+                            masked_sum(
+                                m, platform, name, width, terms[pair], seconds, terms[pair + 1]
+                            )
+                        )
+                    else:
+                        m.d.sync += total.eq(terms[pair] + terms[pair + 1])
+                    if level == 0 and lanes_split > 2:
+                        with m.If(~channel_mode & (column[1:] != pair // 2)):
+                            m.d.sync += total.eq(0)
+                    sums.append(total)
+                terms = sums
+            picked.append(terms[0])
+        return picked

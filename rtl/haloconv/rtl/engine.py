@@ -241,6 +241,7 @@ class Datapath(wiring.Component):
 
         step, token = walker.step, walker.token
         to_lanes = halo.latency + operands.latency
+        last = late(step.last, to_lanes, "last", reset_less=False)
         m.d.comb += [
             halo.read_position.eq(step.position),
             operands.words.eq(halo.data),
@@ -251,10 +252,9 @@ class Datapath(wiring.Component):
             weights.read_address.eq(late(step.weight, to_lanes - weights.latency, "weight")),
             lanes.operands.eq(operands.operands),
             lanes.weights.eq(weights.data),
-            lanes.channel_mode.eq(channel_mode),
             lanes.valid.eq(late(step.valid, to_lanes, "valid", reset_less=False)),
-            lanes.first.eq(late(step.first, to_lanes, "first")),
-            drain.load.eq(late(step.last, to_lanes + lanes.latency, "last", reset_less=False)),
+            lanes.last.eq(last),
+            drain.load.eq(late(last, lanes.latency, "load", reset_less=False)),
             Value.cast(drain.token).eq(late(Value.cast(token), to_lanes + lanes.latency, "token")),
             drain.sums.eq(lanes.sums),
         ]

@@ -1,29 +1,48 @@
-"""Pm x Pr multiply lanes with output-stationary int32 accumulators."""
+"""Pm x Pr multiply lanes with output-stationary accumulators."""
 
 from amaranth import *
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from haloconv.planner.config import EngineConfig
+from haloconv.rtl.fused_sum import picked_sum
 from haloconv.rtl.weight_buffer import weight_shape
-from haloconv.rtl.widths import tree_sum
 
-__all__ = ["MacLanes"]
+__all__ = ["LaneSums", "MacLanes", "sum_shape"]
 
-# Offsets are within -255..255 (nine bits), so a product needs 17 bits and a sign.
-PRODUCT = signed(18)
+# Offsets are within -255..255 (nine bits), and so is no product at -2**16.
+PRODUCT = signed(17)
+
+
+def sum_shape(config: EngineConfig) -> Shape:
+    """Shape of a lane's sum over any group, at most int32.
+
+    Each step of a group takes the next weight word, so it has no more steps than there are words.
+    """
+    weight = 255 if config.weight_zero_points else 128
+    largest = config.weight_words * 255 * weight
+    return signed(min(32, largest.bit_length() + 1))
+
+
+class LaneSums(data.ArrayLayout):
+    """The sums of all lanes, by column."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        column = data.ArrayLayout(sum_shape(config), config.out_lanes)
+        super().__init__(column, config.split_lanes)
 
 
 class MacLanes(wiring.Component):
-    """Each lane multiplies an input offset by a weight offset.
+    """Each lane multiplies an input offset by a weight offset and accumulates its own products.
 
-    In channel mode the Pr products of an output lane are added in a tree and accumulate in its
-    first column. In the row modes every lane accumulates its own products. Sums wrap modulo 2**32:
-    intermediate wraps cancel, as the finished sum is known to fit int32.
+    The last product of a group is added on the way out, while the accumulator is cleared: so the
+    next group starts from zero without a multiplexer in front of 32-bit adders. In channel mode
+    whoever takes the sums adds those of an output lane.
 
-    Timing: latency :attr:`latency` from operands to the accumulator; a step a cycle.
+    Timing: latency :attr:`latency` from operands to sums; a step a cycle.
 
-    Resources: Pm * Pr multipliers of nine bits, as many 32-bit adders, Pm trees of Pr products.
+    Resources: Pm * Pr multipliers of nine bits, as many accumulators of
+    :func:`sum_shape`; with the unit "max_pool" as many comparators of 17 bits.
 
     Parameters
     ----------
@@ -32,24 +51,22 @@ class MacLanes(wiring.Component):
     Members
     -------
     operands, weights : In(ArrayLayout(ArrayLayout(..., Pr), Pm))
-    channel_mode : In(1)
-    valid, first : In(1)
-        Stand with the operands; ``first`` starts a new sum.
+    valid, last : In(1)
+        Stand with the operands; ``last`` ends a group, what follows starts a new one.
     maximum : In(1)
         With the unit "max_pool": keep the largest product of each lane. Holds during a layer.
-    sums : Out(ArrayLayout(ArrayLayout(signed(32), Pm), Pr))
-        By column, ``latency`` cycles after the operands.
+    sums : Out(LaneSums)
+        Of the products up to those of ``latency`` cycles ago; holds for one cycle.
     """
 
     operands: data.View
     weights: data.View
-    channel_mode: Signal
     valid: Signal
-    first: Signal
+    last: Signal
     maximum: Signal
     sums: data.View
 
-    latency = 3
+    latency = 1
     """Cycles from the operands to ``sums``."""
 
     def __init__(self, config: EngineConfig) -> None:
@@ -57,51 +74,48 @@ class MacLanes(wiring.Component):
         lanes_out, lanes_split = config.out_lanes, config.split_lanes
         operands = data.ArrayLayout(data.ArrayLayout(signed(9), lanes_split), lanes_out)
         weights = data.ArrayLayout(data.ArrayLayout(weight_shape(config), lanes_split), lanes_out)
-        sums = data.ArrayLayout(data.ArrayLayout(signed(32), lanes_out), lanes_split)
         super().__init__(
             {
                 "operands": In(operands),
                 "weights": In(weights),
-                "channel_mode": In(1),
                 "valid": In(1),
-                "first": In(1),
+                "last": In(1),
                 **({"maximum": In(1)} if "max_pool" in config.built_units else {}),
-                "sums": Out(sums),
+                "sums": Out(LaneSums(config)),
             }
         )
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        lanes_out, lanes_split = self._config.out_lanes, self._config.split_lanes
-        valid_2, first_2, valid_3, first_3 = Signal(), Signal(), Signal(), Signal()
-        m.d.sync += [
-            valid_2.eq(self.valid),
-            first_2.eq(self.first),
-            valid_3.eq(valid_2),
-            first_3.eq(first_2),
-        ]
-        tree_width = signed(18 + (lanes_split - 1).bit_length())
-        for lane in range(lanes_out):
-            products: list[Value] = []
-            for split in range(lanes_split):
+        pools = "max_pool" in self._config.built_units
+        valid, last = Signal(), Signal()
+        m.d.sync += [valid.eq(self.valid), last.eq(self.last)]
+        fresh = Signal(init=1)
+        with m.If(valid):
+            m.d.sync += fresh.eq(last)
+        for lane in range(self._config.out_lanes):
+            for split in range(self._config.split_lanes):
                 # Keeps its reset: yosys' iCE40 flow builds wrong hardware from a reset-less one.
                 product = Signal(PRODUCT, name=f"product_{lane}_{split}")
                 m.d.sync += product.eq(self.operands[lane][split] * self.weights[lane][split])
-                products.append(product)
-            for split in range(lanes_split):
-                shape = tree_width if split == 0 else PRODUCT
-                addend = Signal(shape, name=f"addend_{lane}_{split}")
-                if split == 0:
-                    m.d.sync += addend.eq(
-                        Mux(self.channel_mode, tree_sum(list(products)), products[0])
-                    )
+                total = self.sums[split][lane]
+                held = Signal(total.shape(), name=f"held_{lane}_{split}")
+                if pools:
+                    # A maximum fits a product, and so does what is held of it.
+                    most = held[: PRODUCT.width].as_signed()
+                    replaces = Signal(name=f"replaces_{lane}_{split}")
+                    m.d.comb += replaces.eq(fresh | (product > most))
+                    m.d.comb += total.eq(
+                        picked_sum(
+                            m, platform, f"sum_{lane}_{split}", len(held), held, product,
+                            self.maximum, replaces,
+                        )
+                    )  # fmt: skip
                 else:
-                    m.d.sync += addend.eq(products[split])
-                total = Signal(signed(32), reset_less=True, name=f"sum_{lane}_{split}")
-                with m.If(valid_3):
-                    m.d.sync += total.eq(Mux(first_3, 0, total) + addend)
-                    if "max_pool" in self._config.built_units:
-                        with m.If(self.maximum):
-                            m.d.sync += total.eq(Mux(first_3 | (addend > total), addend, total))
-                m.d.comb += self.sums[split][lane].eq(total)
+                    m.d.comb += total.eq(held + product)
+                # In this order the flip-flops' own reset and enable do both.
+                with m.If(valid & last):
+                    m.d.sync += held.eq(0)
+                with m.Elif(valid):
+                    m.d.sync += held.eq(total)
         return m

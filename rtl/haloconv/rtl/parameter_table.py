@@ -50,11 +50,14 @@ class ParameterTable(wiring.Component):
     -------
     write : In(ParameterWrite)
         ``bias`` and ``scale`` are the write enables.
+    has_bias : In(1)
+        Low: biases read as 0.
     read_row : In
     data : Out(ArrayLayout(ChannelParameters, Q))
     """
 
     write: data.View
+    has_bias: Signal
     read_row: Signal
     data: data.View
 
@@ -67,6 +70,7 @@ class ParameterTable(wiring.Component):
         super().__init__(
             {
                 "write": In(layout),
+                "has_bias": In(1),
                 "read_row": In(layout["row"].shape),
                 "data": Out(data.ArrayLayout(ChannelParameters(), config.results_per_cycle)),
             }
@@ -85,18 +89,24 @@ class ParameterTable(wiring.Component):
                 m.submodules[f"{name}_{lane}"] = memory = Memory(
                     shape=unsigned(bits), depth=rows, init=[]
                 )
-                write_port, read_port = memory.write_port(), memory.read_port()
+                # The register behind the port is written out, for its reset.
+                write_port, read_port = memory.write_port(), memory.read_port(domain="comb")
                 entry = self.data[lane]
                 target = (
                     Value.cast(entry.bias)
                     if name == "bias"
                     else Cat(Value.cast(entry.multiplier), Value.cast(entry.shift))
                 )
+                read = Signal(bits, reset_less=True, name=f"read_{name}_{lane}")
+                m.d.sync += read.eq(read_port.data)
+                if name == "bias":
+                    with m.If(~self.has_bias):
+                        m.d.sync += read.eq(0)
                 m.d.comb += [
                     write_port.en.eq(here & self.write[name]),
                     write_port.addr.eq(self.write.row),
                     write_port.data.eq(value),
                     read_port.addr.eq(self.read_row),
-                    target.eq(read_port.data),
+                    target.eq(read),
                 ]
         return m
