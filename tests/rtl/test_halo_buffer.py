@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""Banks, rotation and address wrap of the halo buffer against a list of words."""
+"""Banks, their copies and the address wrap of the halo buffer against a list of words."""
 
 import random
 
@@ -7,19 +7,19 @@ import pytest
 from amaranth.back import rtlil
 
 from haloconv.planner.config import EngineConfig
-from haloconv.rtl.halo_buffer import HaloBuffer
+from haloconv.rtl.halo_buffer import HaloBuffer, halo_shares
 from haloconv.sim.streams import plain, simulate
 
 # Split lanes of and between powers of two; words wider than the split lanes.
 LANES = [(1, 1), (8, 2), (3, 5), (4, 4), (2, 3), (1, 7), (1, 8)]
-DEPTH = 6
+SHALLOW, DEEP = 6, 130  # words of a half: several banks of a shallow one fit a block RAM
 
 
-def engine(lanes):
+def engine(lanes, depth=SHALLOW):
     out_lanes, split_lanes = lanes
     word = split_lanes * -(-out_lanes // split_lanes)
     return EngineConfig(
-        out_lanes=out_lanes, split_lanes=split_lanes, input_bytes=DEPTH * split_lanes * word
+        out_lanes=out_lanes, split_lanes=split_lanes, input_bytes=depth * split_lanes * word
     )
 
 
@@ -27,27 +27,45 @@ def random_word(rng, count):
     return [rng.choice((-256, 255, rng.randint(-256, 255))) for _ in range(count)]
 
 
+def by_lane(config, bank, words):
+    """Words of the memories, by copy, as the split lanes want them."""
+    memories = config.split_lanes // halo_shares(config)
+    lanes = (divmod(lane, memories) for lane in range(config.split_lanes))
+    return [words[copy][(bank + index) % memories] for copy, index in lanes]
+
+
+@pytest.mark.parametrize(
+    ("split_lanes", "half", "shares"),
+    [
+        (1, 1, 1),
+        (2, 1, 1),  # a choice between two is free
+        (4, 1, 2),
+        (8, 64, 4),  # 4 banks of 128 words fill 512
+        (8, 65, 2),
+        (8, 128, 2),
+        (8, 129, 1),
+        (64, 1, 32),
+        (6, 1, 1),
+    ],
+)
+def test_shares_by_hand(split_lanes, half, shares):
+    assert halo_shares(engine((1, split_lanes), half)) == shares
+
+
 def test_elaborates():
     for lanes in LANES:
         rtlil.convert(HaloBuffer(engine(lanes)), emit_src=False)
 
 
-@pytest.mark.parametrize(
-    ("split_lanes", "latency"), [(1, 2), (2, 3), (3, 4), (4, 4), (5, 5), (8, 5), (9, 6)]
-)
-def test_latency_by_hand(split_lanes, latency):
-    # Address, memory, and a stage for each bit of the turn.
-    dut = HaloBuffer(engine((1, split_lanes)))
-    assert dut.latency == latency and dut.rotator_stages == latency - 2
-
-
+@pytest.mark.parametrize("depth", [SHALLOW, DEEP])
 @pytest.mark.parametrize("lanes", LANES)
-def test_every_position(lanes):
+def test_every_position(lanes, depth):
     """Words are numbered bank by bank: a read gives Pr words in a row, across the wrap."""
-    rng = random.Random(str(lanes))
-    config, dut = engine(lanes), HaloBuffer(engine(lanes))
+    rng = random.Random(f"{lanes} {depth}")
+    config = engine(lanes, depth)
+    dut = HaloBuffer(config)
     banks, words = config.split_lanes, 2 * config.input_words
-    assert words == 2 * DEPTH
+    assert words == 2 * depth
     stored = [random_word(rng, config.word_bytes) for _ in range(banks * words)]
     # The last read that wraps has no next address.
     places = list(range(banks * words - banks + 1))
@@ -70,27 +88,33 @@ def test_every_position(lanes):
             if cycle >= dut.latency - 1:
                 got.append(plain(ctx.get(dut.data)))
 
+    assert dut.latency == 2
     simulate(dut, bench, check_loops=False)
     for place, found in zip(places, got, strict=False):
-        assert found == stored[place : place + banks]
+        assert by_lane(config, place % banks, found) == stored[place : place + banks]
     assert len(got) >= len(places)
 
 
+@pytest.mark.parametrize("depth", [SHALLOW, DEEP])
 @pytest.mark.parametrize("lanes", LANES)
-def test_reads_among_writes(lanes):
+def test_reads_among_writes(lanes, depth):
     """A read sees the writes up to and with its own cycle, no later ones."""
-    rng = random.Random(str(lanes))
-    config, dut = engine(lanes), HaloBuffer(engine(lanes))
+    rng = random.Random(f"{lanes} {depth}")
+    config = engine(lanes, depth)
+    dut = HaloBuffer(config)
     banks = config.split_lanes
     # Few words, so that reads meet the writes around them; memories start as zeros.
     count = 2 * banks
     model = [[0] * config.word_bytes for _ in range(count + banks)]
     pending = []
+    before = 0
 
     async def bench(ctx):
+        nonlocal before
         for _ in range(200):
-            write = rng.random() < 0.6
             place, read = rng.randrange(count), rng.randrange(count)
+            # Nobody writes what is being read.
+            write = rng.random() < 0.8 and not before <= place < before + banks
             data = random_word(rng, config.word_bytes)
             ctx.set(dut.write, write)
             ctx.set(dut.write_position, {"bank": place % banks, "word": place // banks})
@@ -98,9 +122,11 @@ def test_reads_among_writes(lanes):
             ctx.set(dut.read_position, {"bank": read % banks, "word": read // banks})
             if write:
                 model[place] = data
-            pending.append([list(word) for word in model[read : read + banks]])
+            pending.append((read, [list(word) for word in model[read : read + banks]]))
+            before = read
             await ctx.tick()
             if len(pending) == dut.latency:
-                assert plain(ctx.get(dut.data)) == pending.pop(0)
+                read, expected = pending.pop(0)
+                assert by_lane(config, read % banks, plain(ctx.get(dut.data))) == expected
 
     simulate(dut, bench, check_loops=False)

@@ -6,10 +6,11 @@ import pytest
 from amaranth.hdl import Signal
 
 from haloconv.planner.config import EngineConfig
+from haloconv.rtl.halo_buffer import HaloBuffer, halo_shares
 from haloconv.rtl.operand_select import OperandSelect
 from haloconv.sim.streams import plain, simulate
 
-LANES = ((1, 1), (3, 5), (8, 2), (4, 4), (2, 3))
+LANES = ((1, 1), (3, 5), (8, 2), (4, 4), (2, 3), (9, 4), (2, 8), (1, 16))
 MODES = ("channel", "row", "depthwise")
 
 
@@ -28,17 +29,21 @@ def expected(mode, words, select, mask, lanes, split):
     return result
 
 
-def make(lanes, split):
-    config = EngineConfig(out_lanes=lanes, split_lanes=split, input_bytes=1024)
+def make(lanes, split, half=16):
+    """An operand select whose halo buffer has ``half`` words in each half of a bank."""
+    word = split * -(-lanes // split)
+    config = EngineConfig(out_lanes=lanes, split_lanes=split, input_bytes=half * split * word)
     return OperandSelect(config), config
 
 
 def stimuli(mode, config, rng, count, *, extreme=False):
+    """Bank, words of the lanes, select and mask of ``count`` steps."""
     limit = config.word_steps if mode == "channel" else config.word_bytes
     shape = (count, config.split_lanes, config.word_bytes)
     words = rng.choice((-255, 255), shape) if extreme else rng.integers(-255, 256, shape)
     selects = rng.integers(0, limit, count)
-    return words, selects, rng.random((count, config.split_lanes)) < 0.7
+    banks = rng.integers(0, config.split_lanes, count)
+    return banks, words, selects, rng.random((count, config.split_lanes)) < 0.7
 
 
 def set_mode(ctx, dut, mode):
@@ -46,36 +51,84 @@ def set_mode(ctx, dut, mode):
     ctx.set(dut.depthwise, int(mode == "depthwise"))
 
 
-async def play(ctx, dut, words, selects, masks):
-    """One step a cycle; returns what came out ``latency`` cycles behind each."""
-    seen = []
-    for index in range(len(words) + dut.latency):
-        if index < len(words):
-            ctx.set(dut.words, words[index].tolist())
-            ctx.set(dut.select, int(selects[index]))
-            ctx.set(dut.mask, sum(int(bit) << r for r, bit in enumerate(masks[index])))
-        else:
-            # Nothing of a step may come later than its latency.
-            ctx.set(dut.mask, 0)
-        if index >= dut.latency:
+async def play(ctx, dut, config, rng, banks, words, selects, masks):
+    """One step a cycle; returns what came out ``latency`` cycles behind each.
+
+    The number of a step is its word address, so that the halo buffer played here knows which words
+    are asked for, whenever that is.
+    """
+    shares = halo_shares(config)
+    memories = config.split_lanes // shares
+    latency = dut.latency + HaloBuffer.latency
+    noise = rng.integers(-255, 256, (shares, memories, config.word_bytes))
+    asked, seen = [None] * HaloBuffer.latency, []
+    count = len(words)
+    for cycle in range(count + latency):
+        step = cycle if cycle < count else 0
+        ctx.set(dut.position, {"bank": int(banks[step]), "word": step})
+        ctx.set(dut.select, int(selects[step]))
+        of_mask = cycle - latency + dut.mask_latency
+        kept = masks[of_mask] if 0 <= of_mask < count else rng.random(config.split_lanes) < 0.5
+        ctx.set(dut.mask, sum(int(bit) << r for r, bit in enumerate(kept)))
+        shown = noise.copy()
+        if asked[0] is not None:
+            word, bank = asked[0]
+            for lane in range(config.split_lanes):
+                copy, index = divmod(lane, memories)
+                shown[copy, (bank + index) % memories] = words[word][lane]
+        ctx.set(dut.words, shown.tolist())
+        if cycle >= latency:
             seen.append(plain(ctx.get(dut.operands)))
+        read = plain(ctx.get(dut.read_position))
+        asked = [*asked[1:], (read["word"], read["bank"]) if read["word"] < count else None]
         await ctx.tick()
     return np.array(seen)
 
 
+@pytest.mark.parametrize("half", [32, 300])
 @pytest.mark.parametrize("lanes", LANES)
 @pytest.mark.parametrize("mode", MODES)
-def test_random_steps(mode, lanes):
-    dut, config = make(*lanes)
-    rng = np.random.default_rng([*lanes, MODES.index(mode)])
-    words, selects, masks = stimuli(mode, config, rng, 60)
+def test_random_steps(mode, lanes, half):
+    dut, config = make(*lanes, half)
+    rng = np.random.default_rng([*lanes, MODES.index(mode), half])
+    banks, words, selects, masks = stimuli(mode, config, rng, 60)
 
     async def bench(ctx):
         set_mode(ctx, dut, mode)
-        seen = await play(ctx, dut, words, selects, masks)
+        await ctx.tick().repeat(2)
+        seen = await play(ctx, dut, config, rng, banks, words, selects, masks)
         for index in range(len(words)):
             want = expected(mode, words[index], selects[index], masks[index], *lanes)
             np.testing.assert_array_equal(seen[index], want, f"step {index}")
+
+    simulate(dut, bench)
+
+
+@pytest.mark.parametrize(
+    ("split", "half", "latency"),
+    [(1, 9, 2), (2, 9, 3), (4, 9, 4), (5, 9, 5), (8, 9, 5), (8, 300, 5)],
+)
+def test_latency_by_hand(split, half, latency):
+    """As many turns as split lanes need, whether memories share banks or not."""
+    dut, _ = make(2, split, half)
+    assert dut.latency == latency
+
+
+def test_one_mode_after_another():
+    """Nothing of a mode stays behind in the operands of the next."""
+    dut, config = make(4, 8)
+    rng = np.random.default_rng(11)
+
+    async def bench(ctx):
+        for mode in (*MODES, *reversed(MODES)):
+            banks, words, selects, masks = stimuli(mode, config, rng, 12, extreme=True)
+            set_mode(ctx, dut, mode)
+            # As many cycles as a descriptor takes to be read, at least.
+            await ctx.tick().repeat(4)
+            seen = await play(ctx, dut, config, rng, banks, words, selects, masks)
+            for index in range(len(words)):
+                want = expected(mode, words[index], selects[index], masks[index], 4, 8)
+                np.testing.assert_array_equal(seen[index], want, f"{mode}, step {index}")
 
     simulate(dut, bench)
 
@@ -88,17 +141,18 @@ def test_extremes_and_a_reset_in_mid_stream(mode):
 
     async def bench(ctx):
         set_mode(ctx, dut, mode)
+        await ctx.tick().repeat(2)
         for _ in range(2):
-            words, selects, masks = stimuli(mode, config, rng, 20, extreme=True)
-            seen = await play(ctx, dut, words, selects, masks)
+            banks, words, selects, masks = stimuli(mode, config, rng, 20, extreme=True)
+            seen = await play(ctx, dut, config, rng, banks, words, selects, masks)
             for index in range(len(words)):
                 want = expected(mode, words[index], selects[index], masks[index], 4, 4)
                 np.testing.assert_array_equal(seen[index], want)
             # The words on their way may be lost, those that come afterwards may not.
-            ctx.set(dut.words, words[0].tolist())
             ctx.set(reset, 1)
             await ctx.tick()
             ctx.set(reset, 0)
+            await ctx.tick()
 
     simulate(dut, bench, reset=reset)
 
@@ -106,14 +160,17 @@ def test_extremes_and_a_reset_in_mid_stream(mode):
 @pytest.mark.parametrize(("lanes", "split"), LANES)
 def test_every_part_of_a_word_can_be_selected(lanes, split):
     dut, config = make(lanes, split)
-    limit = config.word_steps
+    rng = np.random.default_rng(3)
     words = np.arange(split * config.word_bytes).reshape(split, config.word_bytes)
 
     async def bench(ctx):
-        for mode, count in (("channel", limit), ("row", config.word_bytes)):
+        for mode, count in (("channel", config.word_steps), ("row", config.word_bytes)):
             set_mode(ctx, dut, mode)
+            await ctx.tick().repeat(2)
             masks = np.ones((count, split), bool)
-            seen = await play(ctx, dut, np.repeat(words[None], count, 0), np.arange(count), masks)
+            repeated = np.repeat(words[None], count, 0)
+            banks = rng.integers(0, split, count)
+            seen = await play(ctx, dut, config, rng, banks, repeated, np.arange(count), masks)
             for select in range(count):
                 if mode == "channel":
                     want = words[0, select * split : (select + 1) * split]

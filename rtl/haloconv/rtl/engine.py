@@ -243,10 +243,13 @@ class Datapath(wiring.Component):
         to_lanes = halo.latency + operands.latency
         last = late(step.last, to_lanes, "last", reset_less=False)
         m.d.comb += [
-            halo.read_position.eq(step.position),
+            operands.position.eq(step.position),
+            operands.select.eq(step.select),
+            halo.read_position.eq(operands.read_position),
             operands.words.eq(halo.data),
-            operands.select.eq(late(step.select, halo.latency, "select")),
-            operands.mask.eq(late(walker.mask, halo.latency - walker.mask_latency, "mask")),
+            operands.mask.eq(
+                late(walker.mask, to_lanes - walker.mask_latency - operands.mask_latency, "mask")
+            ),
             operands.channel_mode.eq(channel_mode),
             operands.depthwise.eq(d.mode == MODES.index("depthwise")),
             weights.read_address.eq(late(step.weight, to_lanes - weights.latency, "weight")),

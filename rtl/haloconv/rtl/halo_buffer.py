@@ -1,14 +1,31 @@
-"""Input tile with its halo: banked by output column, double buffered, read through a rotator."""
+"""Input tile with its halo: banked by output column, double buffered."""
 
 from amaranth import *
 from amaranth.lib import data, wiring
-from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
 
 from haloconv.planner.config import EngineConfig
+from haloconv.rtl.block_memory import BLOCK_WORDS, block_memory
 from haloconv.rtl.widths import Position
 
-__all__ = ["HaloBuffer"]
+__all__ = ["HaloBuffer", "halo_shares"]
+
+
+def halo_shares(config: EngineConfig) -> int:
+    """Return K, the banks that share a memory, and the copies of the buffer.
+
+    A bank alone leaves most of a block RAM empty. K banks in one memory, and K copies of the
+    buffer, take as many block RAMs, and a copy answers Pr / K lanes: so only the Pr / K memories of
+    a copy need aligning, not Pr banks. Two memories are left at least: the choice between two costs
+    nothing where operands are selected.
+    """
+    lanes = config.split_lanes
+    shares = 1
+    if lanes & (lanes - 1) == 0:
+        while lanes > 2 * shares and 2 * config.input_words * 2 * shares <= BLOCK_WORDS:
+            shares *= 2
+    return shares
 
 
 class HaloBuffer(wiring.Component):
@@ -16,14 +33,19 @@ class HaloBuffer(wiring.Component):
 
     Column x of a tile lies in bank (x // stride) mod Pr, the columns of one stride phase together,
     so that Pr neighbouring outputs read Pr different banks at any stride and dilation. A read at
-    (bank, word) gives to split lane r the word of bank (bank + r) mod Pr, at the next address
+    (bank, word) means for split lane r the word of bank (bank + r) mod Pr, at the next address
     where the banks wrap.
 
-    Timing: latency :attr:`latency` (address 1, memory 1, one for each rotator stage); one read and
-    one write a cycle. A read whose position comes with a write, or later, sees what was written.
+    There are K copies of N = Pr / K memories (:func:`halo_shares`); copy k answers lanes k * N to
+    k * N + N - 1, and its memory i holds the banks that are i modulo N. So the word of lane
+    k * N + j comes from memory (bank + j) mod N of copy k.
 
-    Resources: Pr memories of 2 * input_words words of 9 * word_bytes bits; ceil(log2 Pr) stages of
-    9 * word_bytes * Pr two-way multiplexers and registers.
+    Timing: latency :attr:`latency` (address 1, memory 1); one read and one write a cycle. A read
+    sees what was written with its position or before. What it gives is undefined where its word is
+    written in the cycle after its position: halves keep reads and writes apart.
+
+    Resources: Pr memories of 2 * input_words * K words of 9 * word_bytes bits; an address adder for
+    each.
 
     Parameters
     ----------
@@ -33,7 +55,7 @@ class HaloBuffer(wiring.Component):
     -------
     write : In(1), write_position : In(Position), write_data : In(ArrayLayout(signed(9), word))
     read_position : In(Position)
-    data : Out(ArrayLayout(ArrayLayout(signed(9), word), Pr))
+    data : Out(ArrayLayout(ArrayLayout(ArrayLayout(signed(9), word), N), K))
         ``latency`` cycles after ``read_position``.
     """
 
@@ -43,66 +65,55 @@ class HaloBuffer(wiring.Component):
     read_position: data.View
     data: data.View
 
+    latency = 2
+    """Cycles from ``read_position`` to ``data``."""
+
     def __init__(self, config: EngineConfig) -> None:
         self._config = config
         word = data.ArrayLayout(signed(9), config.word_bytes)
+        shares = halo_shares(config)
+        copy = data.ArrayLayout(word, config.split_lanes // shares)
         super().__init__(
             {
                 "write": In(1),
                 "write_position": In(Position(config)),
                 "write_data": In(word),
                 "read_position": In(Position(config)),
-                "data": Out(data.ArrayLayout(word, config.split_lanes)),
+                "data": Out(data.ArrayLayout(copy, shares)),
             }
         )
-
-    @property
-    def rotator_stages(self) -> int:
-        """Registered two-way stages that align the banks."""
-        return (self._config.split_lanes - 1).bit_length()
-
-    @property
-    def latency(self) -> int:
-        """Cycles from ``read_position`` to ``data``."""
-        return 2 + self.rotator_stages
 
     def elaborate(self, platform) -> Module:
         m = Module()
         config = self._config
-        lanes, bits = config.split_lanes, 9 * config.word_bytes
+        shares = halo_shares(config)
+        memories = config.split_lanes // shares
+        depth = 2 * config.input_words * shares
 
-        words: list[Value] = []
-        bank = Signal.like(self.read_position.bank, reset_less=True)
-        m.d.sync += bank.eq(self.read_position.bank)
-        for index in range(lanes):
-            m.submodules[f"bank_{index}"] = memory = Memory(
-                shape=unsigned(bits), depth=2 * config.input_words, init=[]
-            )
-            write_port, read_port = memory.write_port(), memory.read_port()
-            m.d.comb += [
-                write_port.en.eq(self.write & (self.write_position.bank == index)),
-                write_port.addr.eq(self.write_position.word),
-                write_port.data.eq(self.write_data),
-            ]
-            address = Signal.like(self.read_position.word, reset_less=True, name=f"address_{index}")
-            m.d.sync += address.eq(self.read_position.word + (index < self.read_position.bank))
-            m.d.comb += read_port.addr.eq(address)
-            words.append(read_port.data)
+        def place(position: data.View) -> tuple[Value, Value]:
+            """Memory of a copy and address of a position; the banks of a memory lie together."""
+            bank, word = Value.cast(position.bank), Value.cast(position.word)
+            if shares == 1:
+                return bank, word
+            low = exact_log2(memories)
+            return bank[:low], Cat(bank[low:], word)
 
-        # Rotating by bank is rotating by each of its bits; the sum of the turns is bank mod Pr.
-        turn = Signal.like(bank, reset_less=True)
-        m.d.sync += turn.eq(bank)
-        for stage in range(self.rotator_stages):
-            moved: list[Value] = [
-                Signal(bits, reset_less=True, name=f"turned_{stage}_{lane}")
-                for lane in range(lanes)
-            ]
-            for lane in range(lanes):
-                m.d.sync += moved[lane].eq(
-                    Mux(turn[stage], words[(lane + (1 << stage)) % lanes], words[lane])
-                )
-            following = Signal.like(turn, reset_less=True, name=f"turn_{stage}")
-            m.d.sync += following.eq(turn)
-            words, turn = moved, following
-        m.d.comb += Value.cast(self.data).eq(Cat(*words))
+        write_memory, write_address = place(self.write_position)
+        read_memory, read_address = place(self.read_position)
+        for copy in range(shares):
+            for index in range(memories):
+                name = f"bank_{copy}_{index}"
+                m.submodules[name] = memory = block_memory(9 * config.word_bytes, depth)
+                write_port, read_port = memory.write_port(), memory.read_port()
+                # From bank b on, lane by lane; the memories below b take the next turn.
+                address = Signal.like(read_port.addr, reset_less=True, name=f"address_{name}")
+                turns = Mux(index < read_memory, copy + 1, copy)
+                m.d.sync += address.eq(read_address + turns)
+                m.d.comb += [
+                    write_port.en.eq(self.write & (write_memory == index)),
+                    write_port.addr.eq(write_address),
+                    write_port.data.eq(self.write_data),
+                    read_port.addr.eq(address),
+                    Value.cast(self.data[copy][index]).eq(read_port.data),
+                ]
         return m

@@ -5,19 +5,32 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from haloconv.planner.config import EngineConfig
-from haloconv.rtl.widths import index_bits
+from haloconv.rtl.halo_buffer import HaloBuffer, halo_shares
+from haloconv.rtl.widths import Position, index_bits
 
 __all__ = ["OperandSelect"]
 
 
 class OperandSelect(wiring.Component):
-    """Channel mode: lane (m, r) takes channel r of part ``select`` of word 0. Row mode: channel
-    ``select`` of word r. Depthwise: channel m of word r. Where the mask is low the operand is zero.
+    """Reads the halo buffer, aligns its memories with the lanes, and selects channels.
 
-    Timing: latency :attr:`latency`, a step a cycle; ``mask`` and ``select`` stand with ``words``.
+    Channel mode: lane (m, r) takes channel r of part ``select`` of the first bank's word. Row mode:
+    channel ``select`` of the word of bank + r. Depthwise: channel m of the word of bank + r. Where
+    the mask is low the operand is zero.
 
-    Resources: for each split lane a byte multiplexer over its word; Pm x Pr two-way multiplexers
-    of nine bits; the mask uses the registers' reset.
+    Each mode has a path of its own, as only depthwise layers need every byte: row mode chooses a
+    byte of each memory before it aligns them, channel mode the word of one memory. The paths not in
+    use are held at zero by their registers' reset and meet in the LUTs of the last turn. Paths that
+    are shorter are read later, as an address is narrower than what it reads.
+
+    Timing: latency :attr:`latency` beyond the halo buffer's, from ``position`` to ``operands``, a
+    step a cycle. ``mask`` comes :attr:`mask_latency` cycles before its operands. The modes hold
+    while steps are under way.
+
+    Resources, in bits of LUTs: 9 * Pm * Pr with the last turn; for each further turn of the N
+    memories of a copy another 9 * word_bytes * Pr; for row mode a byte multiplexer over each word
+    and log2 N turns of 9 * Pr; for channel mode a choice of 9 * Pr among the words of one copy. The
+    mask uses the registers' reset.
 
     Parameters
     ----------
@@ -25,58 +38,202 @@ class OperandSelect(wiring.Component):
 
     Members
     -------
-    words : In(ArrayLayout(ArrayLayout(signed(9), word_bytes), Pr))
-    select : In, mask : In(Pr)
+    position : In(Position), select : In
+        Of a step.
+    mask : In(Pr)
     channel_mode, depthwise : In(1)
+    read_position : Out(Position), words : In
+        To and from the halo buffer.
     operands : Out(ArrayLayout(ArrayLayout(signed(9), Pr), Pm))
     """
 
-    words: data.View
+    position: data.View
     select: Signal
     mask: Signal
     channel_mode: Signal
     depthwise: Signal
+    read_position: data.View
+    words: data.View
     operands: data.View
 
-    latency = 2
-    """Cycles from ``words`` to ``operands``."""
+    mask_latency = 2
+    """Cycles from ``mask`` to ``operands``."""
 
     def __init__(self, config: EngineConfig) -> None:
         self._config = config
         word = data.ArrayLayout(signed(9), config.word_bytes)
         row = data.ArrayLayout(signed(9), config.split_lanes)
+        shares = halo_shares(config)
+        copy = data.ArrayLayout(word, config.split_lanes // shares)
         super().__init__(
             {
-                "words": In(data.ArrayLayout(word, config.split_lanes)),
+                "position": In(Position(config)),
                 "select": In(index_bits(config.word_bytes)),
                 "mask": In(config.split_lanes),
                 "channel_mode": In(1),
                 "depthwise": In(1),
+                "read_position": Out(Position(config)),
+                "words": In(data.ArrayLayout(copy, shares)),
                 "operands": Out(data.ArrayLayout(row, config.out_lanes)),
             }
         )
 
+    @property
+    def latency(self) -> int:
+        """Cycles from ``position`` to ``operands``, without those of the halo buffer."""
+        return 2 + (self._config.split_lanes - 1).bit_length()
+
     def elaborate(self, platform) -> Module:
         m = Module()
         config = self._config
-        lanes_out, lanes_split = config.out_lanes, config.split_lanes
-        kept = Signal(lanes_split, reset_less=True)
-        m.d.sync += kept.eq(Mux(self.channel_mode, self.mask[0].replicate(lanes_split), self.mask))
-        for split in range(lanes_split):
-            # Shared over the output lanes: a channel of word 0 or of the lane's own word.
-            shared = Signal(signed(9), reset_less=True, name=f"shared_{split}")
-            parts = Signal(signed(9), name=f"part_{split}")
-            with m.Switch(self.select):
-                for part in range(config.word_steps):
-                    with m.Case(part):
-                        m.d.comb += parts.eq(self.words[0][part * lanes_split + split])
-            m.d.sync += shared.eq(Mux(self.channel_mode, parts, self.words[split][self.select]))
-            for lane in range(lanes_out):
-                own = Signal(signed(9), reset_less=True, name=f"own_{split}_{lane}")
-                m.d.sync += own.eq(self.words[split][lane])
-                operand = self.operands[lane][split]
-                with m.If(kept[split]):
-                    m.d.sync += operand.eq(Mux(self.depthwise, own, shared))
-                with m.Else():
+        shares = halo_shares(config)
+        memories = config.split_lanes // shares
+        turns = (memories - 1).bit_length()
+        # The last turn of whole words waits for the operand register, the others go in pairs.
+        word_stages = max(1, turns // 2)
+
+        # The modes drive the resets of wide registers.
+        channel_mode, depthwise = Signal(), Signal()
+        m.d.sync += [channel_mode.eq(self.channel_mode), depthwise.eq(self.depthwise)]
+
+        def late(value: Value, cycles: int, name: str) -> list[Value]:
+            """``value`` now and up to ``cycles`` later."""
+            values = [value]
+            for cycle in range(cycles):
+                held = Signal(len(value), reset_less=True, name=f"{name}_{cycle}")
+                m.d.sync += held.eq(values[-1])
+                values.append(held)
+            return values
+
+        # What each mode's path leaves of the latency, behind the memories.
+        row_wait = self.latency - (turns + 2)
+        channel_wait = self.latency - 3 if turns else row_wait
+        word_wait = self.latency - (word_stages + 1)
+        steps = late(
+            Cat(self.position, self.select), max(row_wait, channel_wait, word_wait), "step"
+        )
+        step = Signal(len(steps[0]))
+        m.d.comb += step.eq(steps[row_wait])
+        with m.If(channel_mode):
+            m.d.comb += step.eq(steps[channel_wait])
+        with m.If(depthwise):
+            m.d.comb += step.eq(steps[word_wait])
+        position_bits = len(Value.cast(self.position))
+        m.d.comb += Value.cast(self.read_position).eq(step)
+        select = late(step[position_bits:], HaloBuffer.latency, "select")[-1]
+        turn = late(
+            self.read_position.bank[: max(1, turns)],
+            HaloBuffer.latency + max(word_stages, turns),
+            "turn",
+        )[HaloBuffer.latency :]
+
+        words = [[Value.cast(self.words[k][i]) for i in range(memories)] for k in range(shares)]
+        shared = self._shared(m, select, turn, channel_mode, depthwise)
+        for stage in range(word_stages):
+            bits = range(2 * stage, min(2 * stage + 2, turns - 1))
+            words = self._turned(m, words, turn[stage], bits, f"word_{stage}")
+            if stage == word_stages - 1:
+                self._zero(m, words, ~depthwise)
+
+        kept = Signal(config.split_lanes, reset_less=True)
+        all_lanes = self.mask[0].replicate(config.split_lanes)
+        m.d.sync += kept.eq(Mux(channel_mode, all_lanes, self.mask))
+        for lane in range(config.split_lanes):
+            copy, index = divmod(lane, memories)
+            word = words[copy][index]
+            if turns:
+                other = words[copy][(index + (1 << (turns - 1))) % memories]
+                word = Mux(turn[word_stages][turns - 1], other, word)
+            for out in range(config.out_lanes):
+                operand = self.operands[out][lane]
+                m.d.sync += operand.eq(word[9 * out : 9 * out + 9] | shared[copy][index])
+                with m.If(~kept[lane]):
                     m.d.sync += operand.eq(0)
         return m
+
+    def _shared(
+        self, m: Module, select: Value, turn: list[Value], channel_mode: Value, depthwise: Value
+    ) -> list[list[Value]]:
+        """What a split lane takes in channel mode and row mode, for all output lanes, by copy and
+        memory; zero in depthwise layers."""
+        config = self._config
+        shares = halo_shares(config)
+        memories = config.split_lanes // shares
+        rows: list[list[Value]] = []
+        for copy in range(shares):
+            rows.append([])
+            for index in range(memories):
+                byte = Signal(9, reset_less=True, name=f"byte_{copy}_{index}")
+                m.d.sync += byte.eq(self.words[copy][index][select])
+                rows[-1].append(byte)
+        # With one memory channel mode takes a byte as row mode does.
+        turns = (memories - 1).bit_length()
+        for stage in range(turns):
+            whole = None
+            if stage == turns - 1:
+                self._zero(m, rows, channel_mode)
+                whole = self._first_word(m, select, turn[0], channel_mode)
+            bits = range(stage, stage + 1)
+            rows = self._turned(m, rows, turn[1 + stage], bits, f"byte_turned_{stage}", whole)
+        self._zero(m, rows, depthwise)
+        return rows
+
+    def _first_word(
+        self, m: Module, select: Value, turn: Value, channel_mode: Value
+    ) -> list[list[Value]]:
+        """The part of the first bank's word that channel mode takes, by copy and memory."""
+        config = self._config
+        shares = halo_shares(config)
+        memories = config.split_lanes // shares
+        part_select = select[: index_bits(config.word_steps)]
+        rows: list[list[Value]] = [[] for _ in range(shares)]
+        for lane in range(config.split_lanes):
+            chosen = Signal(9, name=f"part_{lane}_in")
+            with m.Switch(Cat(turn, part_select)):
+                for part in range(config.word_steps):
+                    for index in range(memories):
+                        with m.Case(index | part << len(turn)):
+                            m.d.comb += chosen.eq(
+                                self.words[0][index][part * config.split_lanes + lane]
+                            )
+            held = Signal(9, reset_less=True, name=f"part_{lane}")
+            m.d.sync += held.eq(chosen)
+            rows[lane // memories].append(held)
+        self._zero(m, rows, ~channel_mode)
+        return rows
+
+    def _turned(
+        self,
+        m: Module,
+        rows: list[list[Value]],
+        turn: Value,
+        bits: range,
+        name: str,
+        other: list[list[Value]] | None = None,
+    ) -> list[list[Value]]:
+        """Registers: the memories of each copy turned by the given bits of ``turn``; ``other`` is
+        zero, or the memories are."""
+        moved: list[list[Value]] = []
+        for copy, row in enumerate(rows):
+            size = len(row)
+            moved.append([])
+            for index in range(size):
+                value: Value = row[index]
+                if len(bits):
+                    value = Signal(len(row[0]), name=f"{name}_{copy}_{index}_in")
+                    with m.Switch(turn[bits.start : bits.stop]):
+                        for amount in range(1 << len(bits)):
+                            source = row[(index + (amount << bits.start)) % size]
+                            with m.Case(amount):
+                                m.d.comb += value.eq(source)
+                held = Signal(len(row[0]), reset_less=True, name=f"{name}_{copy}_{index}")
+                m.d.sync += held.eq(value if other is None else value | other[copy][index])
+                moved[-1].append(held)
+        return moved
+
+    @staticmethod
+    def _zero(m: Module, rows: list[list[Value]], when: Value) -> None:
+        """Reset registers: wins over what was assigned before."""
+        with m.If(when):
+            for row in rows:
+                m.d.sync += [value.eq(0) for value in row]
