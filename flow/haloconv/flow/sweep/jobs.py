@@ -152,7 +152,8 @@ def run_job(job: Job) -> Outcome:
     try:
         if sources(job.kind) != job.arguments["sources"]:
             return Outcome(
-                error="the worker runs another version of haloconv; install the same everywhere",
+                error="the worker's haloconv is not the one that the sweep was started with, "
+                "or was changed meanwhile; run it again with the same everywhere",
                 lost=True,
             )
         work = {name: value for name, value in job.arguments.items() if name != "sources"}

@@ -1,5 +1,6 @@
 """Who does the work of a sweep: processes of this machine, or a Dask cluster."""
 
+import asyncio
 import multiprocessing
 import os
 import queue
@@ -8,7 +9,7 @@ import threading
 import uuid
 from collections import deque
 from collections.abc import Generator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import CancelledError, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import wait
 from typing import Any, Protocol
@@ -191,9 +192,15 @@ class DaskWorkers:
         ]
         finished = False
         try:
-            for future in as_completed(futures):
+            for future in as_completed(futures, loop=self._client.loop):
                 job = by_name[future.key]
-                error = future.exception()
+                try:
+                    error = future.exception()
+                except (asyncio.CancelledError, CancelledError):
+                    finished = True  # there is nobody left to cancel anything
+                    raise OSError(
+                        "the Dask scheduler is gone; what was finished is kept, run the sweep again"
+                    ) from None
                 yield (
                     job,
                     (
