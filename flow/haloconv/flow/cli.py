@@ -12,6 +12,7 @@ from haloconv.flow.commands.demo import demo
 from haloconv.flow.commands.gemm import gemm
 from haloconv.flow.commands.plan import plan
 from haloconv.flow.commands.pnr import pnr
+from haloconv.flow.commands.report import report
 from haloconv.flow.commands.run import run
 from haloconv.flow.commands.simulate import simulate
 from haloconv.flow.commands.sweep import sweep
@@ -49,6 +50,7 @@ for _command in (
     synth,
     pnr,
     sweep,
+    report,
     gemm,
     demo,
 ):

@@ -1,0 +1,70 @@
+"""Area by block as a tree, from areas by instance path."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from haloconv.flow.sweep_report.points import RESOURCES, Point
+
+__all__ = ["Block", "block_tree"]
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block with everything inside it; ``parts`` are its blocks, the largest first."""
+
+    path: str
+    name: str
+    area: Mapping[str, int]
+    parts: tuple["Block", ...]
+
+
+def block_tree(point: Point) -> tuple[Block, ...]:
+    """Return the outermost blocks of a point, each with everything inside it.
+
+    The areas of a sweep are a block's own, so that they add up to the point's, or have its parts
+    included; their sum tells which. What a block has beside its parts is a part called "own logic".
+    """
+    if not point.blocks:
+        return ()
+    paths = dict(point.blocks)
+    for path in point.blocks:
+        while "." in path:
+            path = path.rpartition(".")[0]
+            # A level that only holds others has no entry of its own.
+            paths.setdefault(path, {})
+    keys = [key for key in RESOURCES if any(key in area for area in point.blocks.values())]
+    total = point.area or {}
+    own = all(
+        sum(area.get(key, 0) for area in point.blocks.values()) == total.get(key, 0) for key in keys
+    )
+    children: dict[str, list[str]] = {}
+    for path in paths:
+        children.setdefault(path.rpartition(".")[0], []).append(path)
+
+    def build(path: str) -> Block:
+        parts = [build(child) for child in children.get(path, [])]
+        inside = {key: sum(part.area.get(key, 0) for part in parts) for key in keys}
+        given = {key: paths[path].get(key, 0) for key in keys}
+        if own or not paths[path]:
+            area = {key: given[key] + inside[key] for key in keys}
+        else:
+            area = given
+        rest = {key: max(area[key] - inside[key], 0) for key in keys}
+        if parts and any(rest.values()):
+            parts.append(Block(f"{path}.", "own logic", rest, ()))
+        return Block(path, path.rpartition(".")[2], area, _sorted(parts))
+
+    return _sorted([build(path) for path in children[""]])
+
+
+def _sorted(blocks: list[Block]) -> tuple[Block, ...]:
+    return tuple(
+        sorted(
+            blocks,
+            key=lambda block: (
+                -block.area.get("lut4", block.area.get("luts", 0)),
+                -block.area.get("ffs", 0),
+                block.path,
+            ),
+        )
+    )
