@@ -49,11 +49,12 @@ def _place(netlist: Path, settings: FmaxSettings, seed: int) -> Mapping[str, Any
         netlist,
         settings.device,
         package=settings.package,
-        speed=settings.speed,
+        speed=settings.speed or None,
         seeds=(seed,),
         frequency=settings.frequency_mhz,
     )
-    return {"fmax_mhz": result.fmax_mhz}
+    (run,) = result.to_dict()["runs"]
+    return run
 
 
 def _tool(family: str) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from haloconv.flow.place_route.devices import DEVICES, device_of
 from haloconv.flow.sweep.digest import canonical
 from haloconv.flow.synthesis.area import FAMILIES
 from haloconv.planner.candidates import OBJECTIVES
@@ -22,8 +23,6 @@ _BYTES = (*BUFFERS, "budget_bytes")
 _PLAIN = ("out_lanes", "split_lanes", "bus_bytes", "requant_lanes", "address_bits")
 _NAMES = {"roundings": ROUNDINGS, "units": UNITS}
 _KEYS = ("lanes", *_PLAIN, *_BYTES, *_NAMES, "weight_zero_points", "tile")
-
-PACKAGES = {"ecp5": "CABGA381", "ice40": "sg48"}
 
 
 class SpaceError(ValueError):
@@ -345,24 +344,34 @@ def _point(values: dict[str, Any]) -> Point:
 
 def _fmax(table: Mapping[str, Any], family: str) -> FmaxSettings:
     _refuse_unknown(table, [field.name for field in fields(FmaxSettings)], "fmax")
-    if family not in PACKAGES:
+    families = sorted({device.family for device in DEVICES.values()})
+    if family not in families:
         raise SpaceError(
-            f"fmax is measured for {' and '.join(PACKAGES)}, not for {family}; leave it out"
+            f"fmax is measured for {' and '.join(families)}, not for {family}; leave it out"
         )
-    device, package = table.get("device"), table.get("package", PACKAGES[family])
-    if not isinstance(device, str) or not isinstance(package, str):
-        raise SpaceError("fmax must name a device such as 'LFE5U-85F', and may name a package")
+    try:
+        device = device_of(table.get("device", ""))
+    except ValueError as error:
+        raise SpaceError(f"fmax: {error}") from None
+    if device.family != family:
+        raise SpaceError(f"device must be one of family {family}, not {device.name!r}")
+    package = table.get("package", device.package)
+    if not isinstance(package, str):
+        raise SpaceError(f"package must be a name such as {device.package!r}, not {package!r}")
+    speed = table.get("speed", device.speed)
+    if isinstance(speed, bool) or not isinstance(speed, int | str):
+        raise SpaceError(f"speed must be a grade such as 6, not {speed!r}")
     seeds = table.get("seeds", 3)
     if not isinstance(seeds, list):
         seeds = list(range(1, 1 + _integer("seeds", seeds)))
     if not seeds or len(set(seeds)) < len(seeds):
         raise SpaceError(f"seeds must be a number or a list of different seeds, not {seeds!r}")
     return FmaxSettings(
-        device=device,
+        device=device.name,
         package=package,
-        speed=str(table.get("speed", 6)),
+        speed=str(speed),
         seeds=tuple(_integer("seeds", seed, 0) for seed in seeds),
-        frequency_mhz=_number(table, "frequency_mhz", 100.0),
+        frequency_mhz=_number(table, "frequency_mhz", device.frequency),
     )
 
 
