@@ -2,12 +2,12 @@
 
 from amaranth import *
 from amaranth.lib import data, wiring
-from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
 
 from haloconv.planner.config import EngineConfig
 from haloconv.planner.tile import MODES
+from haloconv.rtl.block_memory import block_memory
 from haloconv.rtl.fused_sum import masked_sum, selected_sum
 from haloconv.rtl.mac_lanes import LaneSums, sum_shape
 from haloconv.rtl.parameter_table import ParameterTable, ParameterWrite
@@ -228,16 +228,11 @@ class Drain(wiring.Component):
         stored: list[Value] = [C(0, signed(32))] * q
         bank_write = None
         if config.psum_words:
-            # A sum is never read while it is written: the caller leaves a gap between tiles. The
-            # attribute says so, and is heeded where the port's register is written out.
-            m.submodules.bank = bank = Memory(
-                shape=unsigned(32 * q),
-                depth=config.psum_words,
-                init=[],
-                attrs={"no_rw_check": 1},
-            )
+            # No sum is read while it is written, as the caller leaves a gap between tiles.
+            m.submodules.bank = bank = block_memory(32 * q, config.psum_words)
             bank_write, bank_read = bank.write_port(), bank.read_port(domain="comb")
             m.d.comb += bank_read.addr.eq(bank_row)
+            # Attribute and register together are what Yosys takes for a synchronous read port.
             read = Signal(32 * q, reset_less=True, name="bank_read")
             m.d.sync += read.eq(bank_read.data)
             stored = [read.word_select(k, 32).as_signed() for k in range(q)]
