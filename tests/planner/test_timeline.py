@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 from haloconv.planner.config import EngineConfig
 from haloconv.planner.latency import chunk_bytes
 from haloconv.planner.timeline import SEGMENTS_AHEAD, ReadTimeline, WriteTimeline
-from haloconv.rtl.burst_splitter import BurstSplitter
+from haloconv.rtl.burst_splitter import BurstSplitter, Run
 from haloconv.rtl.byte_gearbox import ByteGearbox
 from haloconv.rtl.output_writer import OutputWriter
 from haloconv.rtl.ports import ReadData, ReadRequest
@@ -42,13 +42,15 @@ class ReadPath(wiring.Component):
         m = Module()
         m.submodules.gearbox = gearbox = self.gearbox
         m.submodules.bursts = bursts = BurstSplitter(self.config)
-        m.submodules.asked = asked = StreamFifo(Segment(self.config), depth=SEGMENTS_AHEAD)
+        m.submodules.asked = asked = StreamFifo(
+            Run(self.config), depth=SEGMENTS_AHEAD, block_ram=True, registered=True
+        )
         wiring.connect(m, asked.o, gearbox.i_segment)
         wiring.connect(m, wiring.flipped(self.data), gearbox.i)
         wiring.connect(m, bursts.o, wiring.flipped(self.request))
+        m.d.comb += Run(self.config).covering(bursts.i.payload, self.i.payload)
         m.d.comb += [
-            asked.i.payload.eq(self.i.payload),
-            bursts.i.payload.eq(self.i.payload),
+            asked.i.payload.eq(bursts.i.payload),
             asked.i.valid.eq(self.i.valid & bursts.i.ready),
             bursts.i.valid.eq(self.i.valid & asked.i.ready),
             self.i.ready.eq(asked.i.ready & bursts.i.ready),

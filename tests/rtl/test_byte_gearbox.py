@@ -19,14 +19,19 @@ def engine(bus):
     return EngineConfig(out_lanes=1, split_lanes=1, bus_bytes=bus)
 
 
+def run(address, length, bus):
+    """The last byte's place is counted from the start of the first beat."""
+    return {"address": address, "last": address % bus + length - 1}
+
+
 def random_work(rng, bus, count):
     """Segments, the beats of each with other bytes around, and the string of their bytes."""
     segments, beats, string = [], [], []
     for _ in range(count):
         length = rng.choice((1, 2, rng.randint(1, bus), rng.randint(1, 3 * bus + 5)))
         address = rng.randrange(1 << 20)
-        segments.append({"address": address, "length": length})
         before = address % bus
+        segments.append(run(address, length, bus))
         total = -(-(before + length) // bus) * bus
         data = [rng.randrange(256) for _ in range(total)]
         string += data[before : before + length]
@@ -64,13 +69,13 @@ def test_by_hand():
             return [ctx.get(dut.data[index]) for index in range(min(count, 6))]
 
         # Three bytes from address 3: one of the first beat, two of the second.
-        ctx.set(dut.i_segment.payload, {"address": 3, "length": 3})
+        ctx.set(dut.i_segment.payload, run(3, 3, 4))
         ctx.set(dut.i_segment.valid, 1)
         assert not await beat(0x44332211)
         assert held(0) == []
         assert await beat(0x88776655)
         assert held(1) == [0x44]
-        ctx.set(dut.i_segment.payload, {"address": 0x101, "length": 2})
+        ctx.set(dut.i_segment.payload, run(0x101, 2, 4))
         assert await beat(0xCCBBAA99)
         assert held(3) == [0x44, 0x55, 0x66]
         ctx.set(dut.i.valid, 0)
@@ -103,7 +108,8 @@ def test_random_segments_and_chunks(bus, chunk, stalls):
 
     async def bytes_out(ctx):
         nonlocal accepted, newest
-        left, offset = [s["length"] for s in segments], [s["address"] % bus for s in segments]
+        offset = [s["address"] % bus for s in segments]
+        left = [s["last"] + 1 - before for s, before in zip(segments, offset, strict=True)]
         quiet = 0
         while quiet < 5:
             level = ctx.get(dut.level)
@@ -137,7 +143,7 @@ def test_a_beat_a_cycle_while_the_consumer_keeps_up(bus, chunk):
 
     async def segments_in(ctx):
         # Whole beats: every segment begins where the one before ended.
-        segments = [{"address": bus * at, "length": bus * 8} for at in range(0, beats, 8)]
+        segments = [run(bus * at, bus * 8, bus) for at in range(0, beats, 8)]
         await put_many(ctx, dut.i_segment, segments)
 
     async def beats_in(ctx):
@@ -164,7 +170,7 @@ def test_a_waiting_consumer_fills_it_and_stops_the_beats(bus, chunk):
     dut = ByteGearbox(engine(bus), chunk=chunk)
 
     async def bench(ctx):
-        ctx.set(dut.i_segment.payload, {"address": 0, "length": 300})
+        ctx.set(dut.i_segment.payload, run(0, 300, bus))
         ctx.set(dut.i_segment.valid, 1)
         ctx.set(dut.i.valid, 1)
         accepted = 0
@@ -203,7 +209,7 @@ def test_reset_in_mid_segment(seed):
     taken = []
 
     async def bench(ctx):
-        ctx.set(dut.i_segment.payload, {"address": 5, "length": 100})
+        ctx.set(dut.i_segment.payload, run(5, 100, bus))
         ctx.set(dut.i_segment.valid, 1)
         await put_many(ctx, dut.i, [{"data": rng.getrandbits(64)} for _ in range(2)])
         ctx.set(dut.i_segment.valid, 0)
@@ -234,5 +240,5 @@ def zip_beats(segments, beats, bus):
     """Each beat with the segment that it belongs to."""
     beats = iter(beats)
     for segment in segments:
-        for _ in range(-(-(segment["address"] % bus + segment["length"]) // bus)):
+        for _ in range(segment["last"] // bus + 1):
             yield segment, next(beats)

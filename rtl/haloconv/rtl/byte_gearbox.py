@@ -3,12 +3,12 @@
 from amaranth import *
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import bits_for, exact_log2
+from amaranth.utils import bits_for, ceil_log2, exact_log2
 
 from haloconv.planner.config import EngineConfig
 from haloconv.planner.validate import check_int
+from haloconv.rtl.burst_splitter import Run
 from haloconv.rtl.ports import ReadData
-from haloconv.rtl.widths import Segment, index_bits
 
 __all__ = ["ByteGearbox"]
 
@@ -20,7 +20,8 @@ class ByteGearbox(wiring.Component):
     the consumer keeps up. ``i.ready`` depends on registers and ``i_segment.valid`` only;
     ``i_segment.ready`` is high with the last beat of the segment.
 
-    Resources: chunk + 2 beats of byte registers, a rotator of a beat and two byte shifters.
+    Resources: chunk + bus_bytes byte registers, rounded up to a power of two, and those of a beat;
+    two rotators, of a beat and of a chunk.
 
     Parameters
     ----------
@@ -30,8 +31,8 @@ class ByteGearbox(wiring.Component):
 
     Members
     -------
-    i_segment : In(stream of Segment)
-        Address and length of each run, in the order of its beats.
+    i_segment : In(stream of Run)
+        Where each segment begins and ends, in the order of their beats.
     i : In(stream of ReadData)
     data : Out(ArrayLayout(8, chunk))
         The next bytes, first one lowest.
@@ -57,7 +58,7 @@ class ByteGearbox(wiring.Component):
         self._chunk = chunk = check_int("Chunk", chunk, 1)
         super().__init__(
             {
-                "i_segment": In(stream.Signature(Segment(config))),
+                "i_segment": In(stream.Signature(Run(config))),
                 "i": In(stream.Signature(ReadData(config.bus_bytes))),
                 "data": Out(data.ArrayLayout(8, chunk)),
                 "level": Out(bits_for(chunk + config.bus_bytes)),
@@ -69,54 +70,106 @@ class ByteGearbox(wiring.Component):
         m = Module()
         bus, chunk = self._config.bus_bytes, self._chunk
         shift = exact_log2(bus)
+        # The string lies in a ring, and no byte moves before it leaves. A power of two of bytes, so
+        # that places wrap by themselves; a whole beat always fits behind the level at which one is
+        # appended, so bytes around the segment may be written there and are overwritten later.
+        size = 1 << ceil_log2(chunk + bus)
+        place = range(size)
 
-        # Stage 1: the bytes of the segment at hand, moved to the bottom of the beat.
-        segment = self.i_segment.payload
-        left = Signal(len(segment.length))
+        # Stage 1: which bytes of the beat count, and where they go.
+        run = self.i_segment.payload
         inside = Signal()
-        offset = Signal(index_bits(bus))
-        remaining = Signal.like(left)
-        room = Signal(bits_for(bus))
-        count = Signal(bits_for(bus))
+        left = Signal(len(run.last) - shift, reset_less=True)
+        beats = Signal.like(left)
+        final = Signal()
+        offset = Signal(shift)
+        count = Signal(range(bus + 1))
+        ahead = Signal(place)  # behind all bytes accepted
+        turn = Signal(shift)
         stage_valid = Signal()
-        stage_count = Signal(bits_for(bus))
+        stage_count = Signal.like(count, reset_less=True)
+        stage_place = Signal(place, reset_less=True)
+        stage_turn = Signal(shift, reset_less=True)
         stage_data = Signal(8 * bus, reset_less=True)
         stage_free = Signal()
         accept = Signal()
         m.d.comb += [
-            offset.eq(Mux(inside, 0, segment.address[:shift] if shift else 0)),
-            remaining.eq(Mux(inside, left, segment.length)),
-            room.eq(bus - offset),
-            count.eq(Mux(remaining < room, remaining, room)),
+            beats.eq(Mux(inside, left, run.last >> shift)),
+            final.eq(beats == 0),
+            offset.eq(Mux(inside, 0, run.address[:shift])),
+            count.eq((run.last[:shift] | (~final).replicate(shift)) - offset + 1),
+            turn.eq(ahead[:shift] - offset),
             stage_free.eq(~stage_valid | (self.level <= chunk)),
             self.i.ready.eq(stage_free & self.i_segment.valid),
             accept.eq(self.i.valid & self.i.ready),
-            self.i_segment.ready.eq(accept & (remaining <= room)),
+            self.i_segment.ready.eq(accept & final),
         ]
-        moved = Signal(8 * bus)
-        m.d.comb += moved.eq(self.i.payload.data >> (offset << 3))
+        beat = [self.i.payload.data.word_select(index, 8) for index in range(bus)]
         with m.If(stage_free):
             m.d.sync += stage_valid.eq(accept)
         with m.If(accept):
-            m.d.sync += [stage_count.eq(count), left.eq(remaining - count)]
-            m.d.sync += inside.eq(remaining > room)
-            for index in range(bus):
-                byte = moved.word_select(index, 8)
-                m.d.sync += stage_data.word_select(index, 8).eq(Mux(index < count, byte, 0))
+            m.d.sync += [
+                inside.eq(~final),
+                left.eq(beats - 1),
+                ahead.eq(ahead + count),
+                stage_count.eq(count),
+                stage_place.eq(ahead),
+                stage_turn.eq(turn),
+                # Part of the rotation is done before the register, the rest behind it.
+                stage_data.eq(Cat(_rotated(beat, turn[:1], 1))),
+            ]
 
-        # Stage 2: the string; what lies beyond the level is zero, so that new bytes can be or-ed.
-        held = Signal(8 * (chunk + bus))
-        joined = Signal(8 * (chunk + bus))
+        # Stage 2: into the ring.
         append = Signal()
-        m.d.comb += [
-            append.eq(stage_valid & (self.level <= chunk)),
-            joined.eq(held),
-            Value.cast(self.data).eq(held),
-        ]
-        with m.If(append):
-            m.d.comb += joined.eq(held | (stage_data << (self.level[: bits_for(chunk)] << 3)))
+        m.d.comb += append.eq(stage_valid & (self.level <= chunk))
+        turned = Signal(8 * bus)
+        staged = [stage_data.word_select(index, 8) for index in range(bus)]
+        m.d.comb += turned.eq(Cat(_rotated(staged, stage_turn[1:], 2)))
+        ring = [Signal(8, reset_less=True, name=f"byte_{index}") for index in range(size)]
+        rows = stage_place[shift:]
+        for lane in range(bus):
+            # The beat covers one byte of each lane: in the row of its first byte or the next.
+            row = Signal(len(rows), name=f"row_{lane}")
+            m.d.comb += row.eq(rows + (stage_place[:shift] > lane))
+            for index in range(lane, size, bus):
+                with m.If(append & (row == index // bus)):
+                    m.d.sync += ring[index].eq(turned.word_select(lane, 8))
+        head = Signal(place)
+        m.d.comb += Value.cast(self.data).eq(Cat(_window(ring, head, chunk)))
         m.d.sync += [
-            held.eq(joined >> (self.consume << 3)),
-            self.level.eq(self.level - self.consume + Mux(append, stage_count, 0)),
+            head.eq(head + self.consume),
+            self.level.eq(self.level + Mux(append, stage_count, 0) - self.consume),
         ]
         return m
+
+
+def _rotated(items: list[Value], amount: Value, unit: int) -> list[Value]:
+    """``items``, a power of two of them, moved up by ``amount`` times ``unit`` places, those at the
+    end to the front."""
+    for bit in range(len(amount)):
+        step = unit << bit
+        items = [Mux(amount[bit], items[index - step], items[index]) for index in range(len(items))]
+    return items
+
+
+def _window(ring: list[Signal], head: Signal, count: int) -> list[Value]:
+    """The ``count`` items of a ring, a power of two of them, from ``head`` on."""
+    items: list[Value] = list(ring)
+    bits = exact_log2(len(items))
+    # While the window covers no more than half of the ring, each item of a half is wanted or the
+    # one in its place of the other half.
+    while count <= len(items) // 2:
+        bits -= 1
+        half = len(items) // 2
+        items = [
+            Mux(head[bits] ^ (head[:bits] > index), items[index + half], items[index])
+            for index in range(half)
+        ]
+    # The rest is a rotation, of which later steps need ever fewer items.
+    for bit in reversed(range(bits)):
+        step = 1 << bit
+        items = [
+            Mux(head[bit], items[(index + step) % len(items)], items[index])
+            for index in range(min(len(items), count + step - 1))
+        ]
+    return items[:count]

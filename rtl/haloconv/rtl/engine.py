@@ -11,7 +11,7 @@ from haloconv.planner.config import EngineConfig
 from haloconv.planner.descriptor import ELEMENTWISE
 from haloconv.planner.latency import chunk_bytes, results_room
 from haloconv.planner.tile import MODES
-from haloconv.rtl.burst_splitter import BurstSplitter
+from haloconv.rtl.burst_splitter import BurstSplitter, Run
 from haloconv.rtl.byte_gearbox import ByteGearbox
 from haloconv.rtl.control import Control, Events
 from haloconv.rtl.drain import Drain, ResultRow
@@ -52,10 +52,10 @@ class Datapath(wiring.Component):
     start : In(1), done : Out(1)
         ``done`` stays high once every result was accepted.
     events : Out(Events)
-    o_segment : Out(stream of Segment)
+    o_run : Out(stream of Run)
         Bytes to read.
     i : In(stream of ReadData)
-        The beats of those segments.
+        The beats of those runs.
     o : Out(stream of WriteBeat)
     """
 
@@ -63,7 +63,7 @@ class Datapath(wiring.Component):
     start: Signal
     done: Signal
     events: data.View
-    o_segment: stream.Interface
+    o_run: stream.Interface
     i: stream.Interface
     o: stream.Interface
 
@@ -76,7 +76,7 @@ class Datapath(wiring.Component):
                 "start": In(1),
                 "done": Out(1),
                 "events": Out(Events(config)),
-                "o_segment": Out(stream.Signature(Segment(config))),
+                "o_run": Out(stream.Signature(Run(config))),
                 "i": In(stream.Signature(ReadData(config.bus_bytes))),
                 "o": Out(stream.Signature(beat)),
             }
@@ -105,25 +105,25 @@ class Datapath(wiring.Component):
         wanted = stream.Signature(Segment(config)).create(path=("wanted",))
         # Its latency hides behind that of a read: a beat comes three cycles later at the earliest.
         shift = exact_log2(config.bus_bytes)
-        run = data.StructLayout({"offset": shift, "length": Segment(config)["length"].shape})
+        ends = data.StructLayout({"offset": shift, "last": Run(config)["last"].shape})
         m.submodules.asked = asked = StreamFifo(
-            run, depth=SEGMENTS_AHEAD, block_ram=True, registered=True
+            ends, depth=SEGMENTS_AHEAD, block_ram=True, registered=True
         )
         wiring.connect(m, sequencer.o_fetch, segments.i)
         wiring.connect(m, sequencer.o_load, loader.i)
         wiring.connect(m, wiring.flipped(self.i), gearbox.i)
+        m.d.comb += Run(config).covering(self.o_run.payload, wanted.payload)
         m.d.comb += [
-            self.o_segment.payload.eq(wanted.payload),
-            asked.i.payload.offset.eq(wanted.payload.address[:shift]),
-            asked.i.payload.length.eq(wanted.payload.length),
-            self.o_segment.valid.eq(wanted.valid & asked.i.ready),
-            asked.i.valid.eq(wanted.valid & self.o_segment.ready),
-            wanted.ready.eq(asked.i.ready & self.o_segment.ready),
+            asked.i.payload.offset.eq(self.o_run.payload.address[:shift]),
+            asked.i.payload.last.eq(self.o_run.payload.last),
+            self.o_run.valid.eq(wanted.valid & asked.i.ready),
+            asked.i.valid.eq(wanted.valid & self.o_run.ready),
+            wanted.ready.eq(asked.i.ready & self.o_run.ready),
             wanted.payload.eq(segments.o.payload),
             wanted.valid.eq(segments.o.valid),
             segments.o.ready.eq(wanted.ready),
             gearbox.i_segment.payload.address.eq(asked.o.payload.offset),
-            gearbox.i_segment.payload.length.eq(asked.o.payload.length),
+            gearbox.i_segment.payload.last.eq(asked.o.payload.last),
             gearbox.i_segment.valid.eq(asked.o.valid),
             asked.o.ready.eq(gearbox.i_segment.ready),
             loader.data.eq(gearbox.data),
@@ -321,23 +321,24 @@ class Engine(wiring.Component):
         # Requests: the descriptor's, or the datapath's.
         with m.If(control.fetching):
             m.d.comb += [
-                bursts.i.payload.eq(program.o.payload),
+                bursts.i.payload.address.eq(program.o.payload.address),
+                # Descriptors begin with a beat, or they are refused.
+                bursts.i.payload.last.eq(program.o.payload.length - 1),
                 bursts.i.valid.eq(program.o.valid),
                 program.o.ready.eq(bursts.i.ready),
             ]
         with m.Elif(~control.halted):
             m.d.comb += [
-                bursts.i.payload.eq(datapath.o_segment.payload),
-                bursts.i.valid.eq(datapath.o_segment.valid),
-                datapath.o_segment.ready.eq(bursts.i.ready),
+                bursts.i.payload.eq(datapath.o_run.payload),
+                bursts.i.valid.eq(datapath.o_run.valid),
+                datapath.o_run.ready.eq(bursts.i.ready),
             ]
         wiring.connect(m, bursts.o, wiring.flipped(memory.read_request))
 
         # Beats: to whoever asked; a halted engine throws them away. Each beat on its way belongs to
-        # one of the segments asked for, which may begin and end within a beat.
-        longest = 1 << len(Signal(Segment(config)).length)
-        most = SEGMENTS_AHEAD * (longest // config.bus_bytes + 1)
-        outstanding = Signal(range(most + 1))
+        # one of the segments asked for.
+        longest = (1 << len(bursts.i.payload.last)) // config.bus_bytes
+        outstanding = Signal(range(SEGMENTS_AHEAD * longest + 1))
         asked, came = Signal(), Signal()
         m.d.comb += [
             asked.eq(memory.read_request.valid & memory.read_request.ready),
