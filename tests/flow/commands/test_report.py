@@ -89,14 +89,45 @@ def test_choice_of_the_plot(folder: Path, capsys: pytest.CaptureFixture[str]) ->
     assert run.stdout == first
 
 
+def test_front_as_json(
+    folder: Path, content: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", str(folder), "--json", "--y", "fps", "--workload", "residual"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert not (folder / "report.html").exists()
+    assert {key: record[key] for key in ("family", "workload", "x", "y", "points")} == {
+        "family": "ecp5",
+        "workload": "residual",
+        "x": "lut4",
+        "y": "fps",
+        "points": 15,
+    }
+    known = {point["id"]: point for point in content["points"][:15]}
+    for entry in record["front"]:
+        point = known[entry["id"]]
+        assert entry["config"] == point["config"]
+        assert entry["x"] == point["area"]["lut4"]
+        fps = point["workloads"]["residual"]["fps"]
+        assert entry["y"] == fps
+        # None is as small and faster.
+        assert not [
+            other
+            for other in known.values()
+            if other["area"]["lut4"] <= entry["x"] and other["workloads"]["residual"]["fps"] > fps
+        ]
+    fastest = max(point["workloads"]["residual"]["fps"] for point in known.values())
+    assert record["front"][-1]["y"] == fastest
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (["--x", "luts", "--svg", "-"], "luts is not known of this sweep; plot lut4, ffs"),
         (["--workload", "bert", "--svg", "-"], "'bert' is no workload of this sweep; it has"),
         (["--y", "speed", "--svg", "-"], "'speed' is not one of 'cycles', 'fps'"),
-        (["--x", "lut4"], "--x, --y and --workload choose the plot of --svg or --png"),
-        (["-o", "-", "--svg", "-"], "only one of -o and --svg may be -"),
+        (["--x", "lut4"], "--x, --y and --workload choose the plot of --svg, --png"),
+        (["-o", "-", "--svg", "-"], "only one of -o -, --svg - and --json may"),
+        (["--json", "--svg", "-"], "only one of -o -, --svg - and --json may"),
     ],
 )
 def test_wrong_options(
