@@ -69,10 +69,13 @@ def test_random_chunks(lanes, channel_mode, zero_points):
             ctx.set(dut.place, {"word": word, "row": row, "group": group, "count": count})
             ctx.set(dut.data, data)
             await ctx.tick()
-            # One cycle later; the inputs may already be something else.
+            # The inputs may already be something else.
             ctx.set(dut.take, 0)
             ctx.set(dut.place.as_value(), rng.getrandbits(16))
             ctx.set(dut.data.as_value(), rng.getrandbits(8 * width))
+            for _ in range(dut.latency - 1):
+                assert ctx.get(dut.rows) == 0
+                await ctx.tick()
             rows, found = ctx.get(dut.rows), plain(ctx.get(dut.weights))
             if not take:
                 assert rows == 0
@@ -88,7 +91,26 @@ def test_random_chunks(lanes, channel_mode, zero_points):
                 assert rows == (1 << out_lanes) - 1
                 for lane in range(count):
                     zero = table[group, lane] if subtracts else 0
-                    assert found[lane] == [data[lane] - zero] * split_lanes
+                    assert found[lane][lane % split_lanes] == data[lane] - zero
+
+    simulate(dut, bench, check_loops=False)
+
+
+@pytest.mark.parametrize(("zero_points", "latency"), [(True, 2), (False, 1)])
+def test_latency_and_a_chunk_every_cycle(zero_points, latency):
+    dut = WeightPlacer(engine(2, 2, zero_points))
+    assert dut.latency == latency
+
+    async def bench(ctx):
+        ctx.set(dut.channel_mode, 1)
+        ctx.set(dut.take, 1)
+        seen = []
+        for index in range(12):
+            ctx.set(dut.data, [index, -index])
+            ctx.set(dut.place, {"word": index, "row": index % 2, "group": 0, "count": 2})
+            await ctx.tick()
+            seen.append((ctx.get(dut.address), plain(ctx.get(dut.weights))[0]))
+        assert seen[latency - 1 :] == [(n, [n, -n]) for n in range(12 - latency + 1)]
 
     simulate(dut, bench, check_loops=False)
 
@@ -105,7 +127,7 @@ def test_extremes_need_nine_bits():
             ctx.set(dut.take, 1)
             ctx.set(dut.data, [weight, weight])
             ctx.set(dut.place, {"word": 0, "row": 0, "group": 0, "count": 2})
-            await ctx.tick()
+            await ctx.tick().repeat(dut.latency)
             assert plain(ctx.get(dut.weights)) == [[offset, offset]]
 
     simulate(dut, bench)
@@ -116,9 +138,14 @@ def test_reset_takes_back_the_write():
 
     async def bench(ctx):
         ctx.set(dut.take, 1)
-        await ctx.tick()
+        await ctx.tick().repeat(dut.latency)
         assert ctx.get(dut.rows) == 0b111
         ctx.set(reset, 1)
+        ctx.set(dut.take, 0)
+        await ctx.tick()
+        assert ctx.get(dut.rows) == 0
+        # Nor does one that was under way come later.
+        ctx.set(reset, 0)
         await ctx.tick()
         assert ctx.get(dut.rows) == 0
 

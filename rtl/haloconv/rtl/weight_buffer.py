@@ -2,10 +2,10 @@
 
 from amaranth import *
 from amaranth.lib import data, wiring
-from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from haloconv.planner.config import EngineConfig
+from haloconv.rtl.block_memory import block_memory
 from haloconv.rtl.widths import index_bits
 
 __all__ = ["WeightBuffer", "weight_shape"]
@@ -19,13 +19,15 @@ def weight_shape(config: EngineConfig) -> Shape:
 class WeightBuffer(wiring.Component):
     """Holds Pm x Pr weights a word, written by rows of Pr, one row for each output lane.
 
-    In row mode the loader writes one weight to all Pr columns of a row, so the lanes need no
-    multiplexer.
+    In the row modes a row has one weight, in column m mod Pr for output lane m, and reads give it
+    in every column: so rows can share the wires that they are written by.
 
     Timing: latency :attr:`latency`; one read and one write a cycle. A write can be read in the next
-    cycle.
+    cycle; reading a word while it is written gives anything. ``channel_mode`` holds from the first
+    read of a layer to the last.
 
-    Resources: Pm memories of 2 * weight_words words of Pr weights.
+    Resources: Pm memories of 2 * weight_words words of Pr weights; a two-way multiplexer for each
+    weight.
 
     Parameters
     ----------
@@ -39,6 +41,8 @@ class WeightBuffer(wiring.Component):
         Word, with the half folded in.
     write_data : In(ArrayLayout(ArrayLayout(weight, Pr), Pm))
     read_address : In
+    channel_mode : In(1)
+        Low: each row is its one weight.
     data : Out(ArrayLayout(ArrayLayout(weight, Pr), Pm))
     """
 
@@ -46,6 +50,7 @@ class WeightBuffer(wiring.Component):
     write_address: Signal
     write_data: data.View
     read_address: Signal
+    channel_mode: Signal
     data: data.View
 
     latency = 2
@@ -62,6 +67,7 @@ class WeightBuffer(wiring.Component):
                 "write_address": In(address),
                 "write_data": In(words),
                 "read_address": In(address),
+                "channel_mode": In(1),
                 "data": Out(words),
             }
         )
@@ -69,14 +75,17 @@ class WeightBuffer(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         config = self._config
-        bits = config.split_lanes * weight_shape(config).width
+        lanes, width = config.split_lanes, weight_shape(config).width
+        channel_mode = Signal()
+        m.d.sync += channel_mode.eq(self.channel_mode)
         for lane in range(config.out_lanes):
-            m.submodules[f"row_{lane}"] = memory = Memory(
-                shape=unsigned(bits), depth=2 * config.weight_words, init=[]
+            m.submodules[f"row_{lane}"] = memory = block_memory(
+                lanes * width, 2 * config.weight_words
             )
             write_port, read_port = memory.write_port(), memory.read_port()
             # The operand register of the lane: block RAM reads late in the cycle.
-            operand = Signal(bits, reset_less=True, name=f"operand_{lane}")
+            operand = Signal(lanes * width, reset_less=True, name=f"operand_{lane}")
+            single = read_port.data.word_select(lane % lanes, width)
             m.d.comb += [
                 write_port.en.eq(self.write_rows[lane]),
                 write_port.addr.eq(self.write_address),
@@ -84,5 +93,5 @@ class WeightBuffer(wiring.Component):
                 read_port.addr.eq(self.read_address),
                 Value.cast(self.data[lane]).eq(operand),
             ]
-            m.d.sync += operand.eq(read_port.data)
+            m.d.sync += operand.eq(Mux(channel_mode, read_port.data, single.replicate(lanes)))
         return m

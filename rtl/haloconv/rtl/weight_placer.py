@@ -6,6 +6,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from haloconv.planner.config import EngineConfig
+from haloconv.rtl.fused_sum import selected_sum
 from haloconv.rtl.weight_buffer import weight_shape
 from haloconv.rtl.widths import index_bits
 
@@ -44,12 +45,14 @@ class ZeroPointWrite(data.StructLayout):
 
 class WeightPlacer(wiring.Component):
     """In channel mode a chunk is the row of one output lane, padded with zero offsets beyond
-    ``count``; in the row modes it holds one weight for each output lane, copied over its row.
+    ``count``; in the row modes it holds one weight for each output lane, which goes to column m mod
+    Pr of lane m's row; the columns beside it count for nothing.
 
-    Timing: latency 1, a chunk a cycle.
+    Timing: latency :attr:`latency`, a chunk a cycle. A zero point is there in the next cycle.
 
-    Resources: max(Pm, Pr) subtractors of nine bits and a byte table of channel_groups x Pm if
-    weight zero points are built; Pm x Pr two-way multiplexers.
+    Resources: with weight zero points max(Pm, Pr) subtractors of nine bits, a byte table of
+    channel_groups x Pm and a choice of one of its Pm columns; where Pm exceeds Pr, a two-way
+    multiplexer for each lane beyond.
 
     Parameters
     ----------
@@ -92,8 +95,13 @@ class WeightPlacer(wiring.Component):
             }
         )
 
-    def _zero_points(self, m: Module, width: int) -> list[Value]:
-        """The zero point of each byte of the chunk."""
+    @property
+    def latency(self) -> int:
+        """Cycles from a chunk to its write."""
+        return 2 if self._config.weight_zero_points else 1
+
+    def _offsets(self, m: Module, platform) -> list[Value]:
+        """Bytes of the chunk less their zero points, a cycle after ``place``."""
         config, lanes_out = self._config, self._config.out_lanes
         m.submodules.zero_points = memory = Memory(
             shape=unsigned(8 * lanes_out), depth=config.channel_groups, init=[]
@@ -102,53 +110,73 @@ class WeightPlacer(wiring.Component):
         # Asynchronous: a handful of words, and the group is known only as its weights come.
         read_port = memory.read_port(domain="comb")
         enable = Signal(lanes_out)
+        # Complements, as subtracting is adding the complement and one.
         m.d.comb += [
             enable.eq(Mux(self.zero_point.enable, 1 << self.zero_point.row, 0)),
             write_port.en.eq(enable),
             write_port.addr.eq(self.zero_point.group),
-            write_port.data.eq(self.zero_point.value.as_unsigned().replicate(lanes_out)),
+            write_port.data.eq((~self.zero_point.value).as_unsigned().replicate(lanes_out)),
             read_port.addr.eq(self.place.group),
         ]
-        table = Signal(data.ArrayLayout(signed(8), lanes_out))
-        with m.If(self.subtract):
-            m.d.comb += Value.cast(table).eq(read_port.data)
-        row_zero = Signal(signed(8))
-        m.d.comb += row_zero.eq(table[self.place.row])
-        zeros = []
-        for index in range(width):
-            zero = Signal(signed(8), name=f"zero_{index}")
-            m.d.comb += zero.eq(row_zero)
-            with m.If(~self.channel_mode):
-                m.d.comb += zero.eq(table[index] if index < lanes_out else 0)
-            zeros.append(zero)
-        return zeros
+        # Initial values as the reset below, which some flip-flops have in common.
+        table = Signal(8 * lanes_out, init=(1 << 8 * lanes_out) - 1, reset_less=True)
+        row_zero = Signal(8, init=255, reset_less=True)
+        m.d.sync += [
+            table.eq(read_port.data),
+            row_zero.eq(read_port.data.word_select(self.place.row, 8)),
+        ]
+        with m.If(~self.subtract):
+            m.d.sync += [table.eq(-1), row_zero.eq(-1)]
+        offsets: list[Value] = []
+        for index in range(max(lanes_out, config.split_lanes)):
+            byte = Signal(8, reset_less=True, name=f"byte_{index}")
+            m.d.sync += byte.eq(self.data[index])
+            own = table.word_select(index, 8) if index < lanes_out else C(-1, 8)
+            # A one below each carries the one to add.
+            total = selected_sum(
+                m, platform, f"offset_{index}", 10,
+                Cat(C(1, 1), byte).as_signed(), self.channel_mode,
+                Cat(C(1, 1), row_zero).as_signed(), Cat(C(1, 1), own).as_signed(),
+            )  # fmt: skip
+            offsets.append(total[1:].as_signed())
+        return offsets
 
     def elaborate(self, platform) -> Module:
         m = Module()
         config = self._config
         lanes_out, lanes_split = config.out_lanes, config.split_lanes
-        width = max(lanes_out, lanes_split)
+        take, place = self.take, self.place
         if config.weight_zero_points:
-            zeros = self._zero_points(m, width)
+            offsets = self._offsets(m, platform)
+            take = Signal()
+            place = Signal(WeightPlace(config), reset_less=True)
+            m.d.sync += [take.eq(self.take), place.eq(self.place)]
         else:
-            zeros = [C(0, signed(8)) for _ in range(width)]
-        offsets = []
-        for index in range(width):
-            offset = Signal(weight_shape(config), name=f"offset_{index}")
-            m.d.comb += offset.eq(self.data[index] - zeros[index])
-            offsets.append(offset)
+            offsets = [self.data[index] for index in range(max(lanes_out, lanes_split))]
 
-        m.d.sync += self.address.eq(self.place.word)
+        m.d.sync += self.address.eq(place.word)
         for lane in range(lanes_out):
-            chosen = self.take & (~self.channel_mode | (self.place.row == lane))
+            chosen = take & (~self.channel_mode | (place.row == lane))
             m.d.sync += self.rows[lane].eq(chosen)
-        # One row value serves all lanes in channel mode: the write enables choose among them.
+        # One row value serves all lanes: in channel mode the write enables choose among them, in
+        # the row modes the column.
+        columns: list[Value] = []
         for split in range(lanes_split):
-            inside = Signal(weight_shape(config), name=f"inside_{split}")
-            with m.If(self.place.count > split):
-                m.d.comb += inside.eq(offsets[split])
-            for lane in range(lanes_out):
-                m.d.sync += self.weights[lane][split].eq(
-                    Mux(self.channel_mode, inside, offsets[lane])
+            column = Signal(weight_shape(config), reset_less=True, name=f"column_{split}")
+            m.d.sync += column.eq(offsets[split])
+            with m.If(place.count <= split):
+                m.d.sync += column.eq(0)
+            columns.append(column)
+        for lane in range(lanes_out):
+            row = list(columns)
+            if lane >= lanes_split:
+                split = lane % lanes_split
+                row[split] = column = Signal(
+                    weight_shape(config), reset_less=True, name=f"column_{split}_{lane}"
                 )
+                m.d.sync += column.eq(Mux(self.channel_mode, offsets[split], offsets[lane]))
+                with m.If(place.count <= Mux(self.channel_mode, split, lane)):
+                    m.d.sync += column.eq(0)
+            for split in range(lanes_split):
+                m.d.comb += self.weights[lane][split].eq(row[split])
         return m
