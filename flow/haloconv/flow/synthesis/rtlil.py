@@ -69,10 +69,25 @@ def unchecked_reads(text: str) -> str:
     return "\n".join(lines)
 
 
-def design_rtlil(design: Any, family: str, *, top: str, platform: Any = None) -> str:
-    """Return an Amaranth design as RTLIL without source paths, ready for synthesis."""
+def design_rtlil(
+    design: Any, family: str, *, top: str, platform: Any = None, ports: Any = None
+) -> str:
+    """Return an Amaranth design as RTLIL without source paths, ready for synthesis.
+
+    Parameters
+    ----------
+    design : wiring.Component or Elaboratable
+    family : str
+        Blocks are built for it, unless ``platform`` says otherwise.
+    top : str
+        Name of the top module.
+    platform
+        What blocks are elaborated with; None stands for a bare :class:`Target`.
+    ports
+        Of a design that has no signature, as Amaranth's ``rtlil.convert`` takes them.
+    """
     platform = Target(family) if platform is None else platform
-    text = rtlil.convert(design, name=top, platform=platform, emit_src=False)
+    text = rtlil.convert(design, name=top, platform=platform, ports=ports, emit_src=False)
     return unchecked_reads(plain_names(text))
 
 
