@@ -377,6 +377,15 @@ def test_hover(opened: Opened) -> None:
     assert "Engine " in text and "LUT4 " in text and "Pareto front yes" in text
 
 
+@pytest.mark.parametrize(("kind", "start"), [("SVG", b"<svg"), ("PNG", b"\x89PNG")])
+def test_saving_a_plot(opened: Opened, kind: str, start: bytes) -> None:
+    opened.page.locator("section:has(#pareto) summary").click()
+    with opened.page.expect_download() as waiting:
+        opened.page.get_by_text(f"Save as {kind}").first.click()
+    assert waiting.value.suggested_filename == f"haloconv-pareto.{kind.lower()}"
+    assert Path(waiting.value.path()).read_bytes().startswith(start)
+
+
 def test_reload_keeps_the_choice(context: Any, opened: Opened, page_file: Path) -> None:
     opened.page.select_option("#y-axis", "fps")
     opened.page.locator("#points tbody tr").nth(7).click()

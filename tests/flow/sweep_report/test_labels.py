@@ -47,6 +47,9 @@ def test_bytes() -> None:
             ["input_bytes"],
         ),
         ([{}, {"requant_lanes": 4}], ["requant_lanes"], ["requant_lanes"]),
+        # They follow from the lanes where they were left to their default.
+        ([{}, {"out_lanes": 4}], [], []),
+        ([{}, {"input_bytes": 8192}, {"requant_lanes": 4}], ["requant_lanes"], ["requant_lanes"]),
         ([{}, {"roundings": ("fp32",)}], ["roundings"], ["roundings"]),
     ],
 )

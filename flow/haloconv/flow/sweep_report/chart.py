@@ -142,10 +142,11 @@ def pareto_chart(sweep: Sweep, workload: str, x: Axis, y: Axis) -> dict[str, Any
                 "transform": [{"filter": "datum.tag !== null"}],
                 "mark": {
                     "type": "text",
-                    "align": "left",
-                    "baseline": "bottom",
-                    "dx": 7,
-                    "dy": -4,
+                    # On the better side of the front, where neither line nor point can be.
+                    "align": "right",
+                    "baseline": "bottom" if y.more_is_better else "top",
+                    "dx": -7,
+                    "dy": -4 if y.more_is_better else 4,
                     "fontSize": 11,
                     "style": "tag",
                     "aria": False,
@@ -175,13 +176,13 @@ def _logarithmic(values: Sequence[float]) -> bool:
 
 
 def _domain(values: Sequence[float]) -> tuple[float, float]:
-    """Return the ends of an axis: beyond the points, with room for labels on the far side."""
+    """Return the ends of an axis: beyond the points, with room for labels on the near side."""
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
     if _logarithmic(values):
-        factor = (high / low) ** 0.06
-        return low / factor, high * factor**1.5
+        factor = (high / low) ** 0.05
+        return low / factor**1.8, high * factor
     span = (high - low) or max(high * 0.2, 1.0)
-    return max(low - 0.06 * span, 0.0), high + 0.1 * span
+    return max(low - 0.09 * span, 0.0), high + 0.05 * span
 
 
 def _encoding(channel: str, axis: Axis, values: Sequence[float]) -> dict[str, Any]:

@@ -39,8 +39,9 @@ PARAMETERS = (
     Parameter("address_bits", "Address", "bit"),
     Parameter("tile", "Tile"),
 )
-DERIVED = ("input_bytes", "weight_bytes", "psum_bytes", "bias_bytes", "requant_lanes")
-"""Parameters that mostly follow from lanes and buffer bytes."""
+DERIVED = ("requant_lanes",)
+SPLIT = ("input_bytes", "weight_bytes", "psum_bytes", "bias_bytes")
+"""Parameters that mostly follow from the lanes, and from the bytes of all buffers."""
 
 
 def parameter_value(point: Point, key: str) -> Any:
@@ -70,8 +71,12 @@ def varying_parameters(sweep: Sweep) -> list[Parameter]:
         for entry in PARAMETERS
         if len({parameter_value(point, entry.key) for point in points}) > 1
     ]
-    first = [entry for entry in found if entry.key not in DERIVED]
-    return found if _groups(points, first) < _groups(points, found) else first
+    chosen = [entry for entry in found if entry.key not in DERIVED and entry.key not in SPLIT]
+    for keys in (DERIVED, SPLIT):
+        wider = [entry for entry in found if entry in chosen or entry.key in keys]
+        if _groups(points, wider) > _groups(points, chosen):
+            chosen = wider
+    return chosen
 
 
 def telling_parameters(sweep: Sweep) -> list[Parameter]:
