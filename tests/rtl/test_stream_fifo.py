@@ -29,25 +29,27 @@ class SpoilingMemory(wiring.Component):
     def __init__(self, *, shape, depth, init, attrs):
         self.memory = Memory(shape=shape, depth=depth, init=init, attrs=attrs)
         self.write = self.memory.write_port()
-        self.inner = self.memory.read_port(domain="comb")
+        self.inner = self.memory.read_port()
         self.read = self.inner.signature.flip().create(path=("read",))
         super().__init__({})
 
     def write_port(self):
         return self.write
 
-    def read_port(self, *, domain):
-        assert domain == "comb"
+    def read_port(self):
         return self.read
 
     def elaborate(self, platform):
         m = Module()
         m.submodules.memory = self.memory
-        collide = self.write.en & (self.write.addr == self.read.addr)
+        spoilt = Signal()
         m.d.comb += [
             self.inner.addr.eq(self.read.addr),
-            self.read.data.eq(self.inner.data ^ collide.replicate(len(self.inner.data))),
+            self.inner.en.eq(self.read.en),
+            self.read.data.eq(self.inner.data ^ spoilt.replicate(len(self.inner.data))),
         ]
+        with m.If(self.read.en):
+            m.d.sync += spoilt.eq(self.write.en & (self.write.addr == self.read.addr))
         return m
 
 
@@ -91,10 +93,12 @@ def test_the_spoiling_memory_spoils():
         ctx.set(dut.write.addr, 2)
         ctx.set(dut.write.data, 0x0F)
         ctx.set(dut.write.en, 1)
-        await ctx.tick()
         ctx.set(dut.read.addr, 2)
+        ctx.set(dut.read.en, 1)
+        await ctx.tick().repeat(2)
         assert ctx.get(dut.read.data) == 0xF0
         ctx.set(dut.write.en, 0)
+        await ctx.tick()
         assert ctx.get(dut.read.data) == 0x0F
 
     simulate(dut, bench)

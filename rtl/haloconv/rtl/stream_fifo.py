@@ -81,7 +81,7 @@ class StreamFifo(wiring.Component):
             init=[],
             attrs={"no_rw_check": 1, "ram_style": "block"},  # pyright: ignore[reportArgumentType]
         )
-        write, read = memory.write_port(), memory.read_port(domain="comb")
+        write, read = memory.write_port(), memory.read_port()
         level = Signal(range(self._depth + 1))
         push, pop, fetch = Signal(), Signal(), Signal()
         m.d.comb += [
@@ -95,25 +95,26 @@ class StreamFifo(wiring.Component):
             m.d.sync += level.eq(level + Cat(C(1, 1), pop.replicate(len(level) - 1)))
         with m.If(push):
             m.d.sync += write.addr.eq(write.addr + 1)
-        # Yosys heeds the attribute only where it makes the read port of a register itself.
-        fetched = Signal(len(read.data), reset_less=True)
         fetched_valid, fetched_free = Signal(), Signal()
         # Equal pointers mean empty: with a full memory's worth, the output holds one of the words.
-        m.d.comb += fetch.eq((write.addr != read.addr) & fetched_free)
+        m.d.comb += [
+            fetch.eq((write.addr != read.addr) & fetched_free),
+            read.en.eq(fetch),
+        ]
         with m.If(fetch):
-            m.d.sync += [read.addr.eq(read.addr + 1), fetched.eq(read.data)]
+            m.d.sync += read.addr.eq(read.addr + 1)
         with m.If(fetched_free):
             m.d.sync += fetched_valid.eq(fetch)
         out_free = ~self.o.valid | self.o.ready
         payload = Value.cast(self.o.payload)
         if not self._registered:
             m.d.comb += [
-                payload.eq(fetched),
+                payload.eq(read.data),
                 self.o.valid.eq(fetched_valid),
                 fetched_free.eq(out_free),
             ]
             return
-        shown = Signal.like(fetched)
+        shown = Signal(len(read.data), reset_less=True)
         m.d.comb += [payload.eq(shown), fetched_free.eq(~fetched_valid | out_free)]
         with m.If(out_free):
-            m.d.sync += [shown.eq(fetched), self.o.valid.eq(fetched_valid)]
+            m.d.sync += [shown.eq(read.data), self.o.valid.eq(fetched_valid)]
