@@ -68,7 +68,7 @@ class Family:
     """How a family is synthesised, and what its primitives count as.
 
     ``kinds`` are (pattern of cell types, attribute of :class:`Area`, how many); the first match
-    counts. Multiplexers between LUTs, buffers and constants count as nothing.
+    counts. Multiplexers between LUTs, buffers, pins, PLLs and constants count as nothing.
     """
 
     command: str
@@ -85,7 +85,7 @@ _FAMILIES = {
             (r"TRELLIS_DPR16X4", "lut_rams", 1),
             (r"MULT(9X9|18X18)D", "dsps", 1),
             (r"DP16KD|PDPW16KD", "block_rams", 1),
-            (r"PFUMX|L6MUX21", "", 0),
+            (r"PFUMX|L6MUX21|TRELLIS_IO|EHXPLLL", "", 0),
         ),
     ),
     "ice40": Family(
@@ -97,6 +97,7 @@ _FAMILIES = {
             (r"SB_MAC16", "dsps", 1),
             (r"SB_RAM40_4K\w*", "block_rams", 1),
             (r"SB_SPRAM256KA", "large_rams", 1),
+            (r"SB_IO|SB_GB|SB_PLL40_\w+", "", 0),
         ),
     ),
     "xilinx": Family(
