@@ -82,9 +82,17 @@ class Host:
         for _ in range(1 + delay):
             await ctx.tick()
             assert ctx.get(dut.fetching) and not ctx.get(dut.fetch)
-        ctx.set(dut.descriptor.as_value(), bits)
+        await self.show(bits)
         await self.pulse("fetched")
-        await ctx.tick()  # look
+
+    async def show(self, bits):
+        """The words of a descriptor, and the fields that are kept."""
+        for index in range(DESCRIPTOR_BYTES // 4):
+            word = {"valid": 1, "index": index, "data": bits >> 32 * index & 0xFFFFFFFF}
+            self.ctx.set(self.dut.word, word)
+            await self.ctx.tick()
+        self.ctx.set(self.dut.word, {"valid": 0, "index": 0, "data": 0})
+        self.ctx.set(self.dut.descriptor.as_value(), bits)
 
     async def to_run(self, bits):
         await self.fetch(bits)
@@ -225,9 +233,9 @@ def test_the_datapath_is_cleared_before_and_behind_a_layer():
 
         await host.write(Register.CONTROL, START)
         await step("fetch")
-        host.ctx.set(host.dut.descriptor.as_value(), descriptor())
+        await host.show(descriptor())
         host.ctx.set(host.dut.fetched, 1)
-        for name in ("descriptor", "look", "check", "run"):
+        for name in ("descriptor", "check", "run"):
             await step(name)
         host.ctx.set(host.dut.layer_done, 1)
         for name in ("done", "settle", "idle", "idle"):
@@ -241,7 +249,7 @@ COUNTS = (
     "groups", "tiles_h", "tiles_w", "tiles_m", "tiles_c", "rows", "rows_last", "column_groups",
     "column_groups_last", "column_tail", "column_tail_last", "m_groups", "m_groups_last", "m_tail",
     "m_tail_last", "tile_m", "tile_m_last", "c_steps", "c_steps_last", "c_tail", "c_tail_last",
-    "pixel_bytes", "pixel_bytes_last", "pixel_words", "pixel_words_last", "word_tail",
+    "segment_bytes", "segment_bytes_last", "pixel_words", "pixel_words_last", "word_tail",
     "word_tail_last", "kernel_h", "kernel_w", "taps", "stride_h", "stride_w", "phases",
     "weight_bytes",
 )  # fmt: skip
@@ -365,8 +373,8 @@ def test_errors_with_the_last_beats():
         # Of the descriptor: seen before it is looked at.
         await host.write(Register.CONTROL, START)
         await host.ctx.tick()
+        await host.show(descriptor())
         await host.pulse("read_error")
-        host.ctx.set(host.dut.descriptor.as_value(), descriptor())
         host.ctx.set(host.dut.fetched, 1)
         await host.stopped(ErrorCode.READ)
         host.ctx.set(host.dut.fetched, 0)
@@ -416,7 +424,7 @@ def test_abort_in_every_state(when):
         ctx.set(dut.descriptor.as_value(), descriptor())
         stopped = False
         for cycle in range(12):
-            # Fetch 0, descriptor 1 and 2, look 3, check 4, run 5 and 6, settle 7.
+            # Fetch 0, descriptor 1 and 2, check 3, run 4 to 6, settle 7.
             ctx.set(dut.fetched, int(cycle == 2))
             ctx.set(dut.layer_done, int(cycle >= 6))
             if cycle == when:
@@ -472,7 +480,8 @@ def test_counters():
         ctx.set(events.written, 0)
         await host.write(Register.CONTROL, START)
         await host.to_run(descriptor())
-        cycles = 6 + 1  # fetch, three of the descriptor, look, check, and this run's first
+        # Fetch, three before the words, the words, fetched, check, and this run's first cycle.
+        cycles = 1 + 3 + DESCRIPTOR_BYTES // 4 + 1 + 1
         for name, amount, length in (
             ("computing", 1, 5), ("waiting_load", 1, 3), ("waiting_drain", 1, 4),
             ("written", 7, 3),

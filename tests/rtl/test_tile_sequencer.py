@@ -12,6 +12,7 @@ from amaranth import Signal
 from amaranth.back import rtlil
 
 from haloconv.planner.config import EngineConfig
+from haloconv.planner.descriptor import DESCRIPTOR_BYTES
 from haloconv.planner.layer import ConvLayer
 from haloconv.planner.program import LayerAddresses
 from haloconv.planner.requantization import Requantization
@@ -97,6 +98,11 @@ class Monitor:
 
 async def start(ctx, dut, case, reset, monitor):
     ctx.set(dut.descriptor.as_value(), int.from_bytes(case.descriptor, "little"))
+    for index in range(DESCRIPTOR_BYTES // 4):
+        word = int.from_bytes(case.descriptor[4 * index : 4 * index + 4], "little")
+        ctx.set(dut.word, {"valid": 1, "index": index, "data": word})
+        await ctx.tick()
+    ctx.set(dut.word, {"valid": 0, "index": 0, "data": 0})
     ctx.set(reset, 1)
     await ctx.tick()
     ctx.set(reset, 0)
@@ -109,7 +115,7 @@ async def start(ctx, dut, case, reset, monitor):
 async def run_case(ctx, dut, case, reset, monitor):
     await start(ctx, dut, case, reset, monitor)
     expected = expected_records(case)
-    for _ in range(60 * len(case.tiles) + 100):
+    for _ in range((60 + dut.interval) * len(case.tiles) + 100):
         if all(len(monitor.got[name]) >= len(expected[name]) for name in OUTPUTS):
             break
         await ctx.tick()
@@ -140,7 +146,7 @@ def simulate_cases(config, cases, seed, stalls):
         bench,
         background=monitor.benches(),
         reset=reset,
-        max_cycles=200_000,
+        max_cycles=400_000,
         check_loops=False,
     )
 
@@ -247,7 +253,7 @@ def test_runs_ahead_of_a_blocked_consumer(blocked):
 
     async def bench(ctx):
         await start(ctx, dut, case, reset, monitor)
-        await ctx.tick().repeat(100)
+        await ctx.tick().repeat((AHEAD + 2) * dut.interval)
         assert not ctx.get(dut.done)
         for name in OUTPUTS:
             assert len(monitor.got[name]) == (0 if name == blocked else AHEAD)
@@ -275,7 +281,7 @@ def test_reset_in_the_middle(seed):
         for trial in range(4):
             monitor.stalls = 0.3
             await start(ctx, dut, cut, reset, monitor)
-            await ctx.tick().repeat(int(rng.integers(1, 60)))
+            await ctx.tick().repeat(int(rng.integers(1, 12 * dut.interval)))
             assert not ctx.get(dut.done)
             case = walk.random_case(rng, config, MODES[trial % 3], ORDERS[trial % 2])
             await run_case(ctx, dut, case, reset, monitor)
@@ -303,7 +309,7 @@ def test_done_falls_with_the_next_start():
         await ctx.tick()
         ctx.set(dut.start, 0)
         assert not ctx.get(dut.done)
-        await ctx.tick().repeat(12)
+        await ctx.tick().repeat(dut.interval + 8)
         assert ctx.get(dut.done)
         for name in OUTPUTS:
             compare(name, case, monitor.got[name], expected_records(case)[name])

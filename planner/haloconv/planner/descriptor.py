@@ -8,7 +8,16 @@ import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["DESCRIPTOR_BYTES", "ELEMENTWISE", "FIELDS", "MARK", "Field", "decode", "encode"]
+__all__ = [
+    "DESCRIPTOR_BYTES",
+    "ELEMENTWISE",
+    "FIELDS",
+    "MARK",
+    "Field",
+    "decode",
+    "encode",
+    "fetch_cycles",
+]
 
 ELEMENTWISE = 3
 """Code of the mode in which nothing is convolved: results are sums of table look-ups."""
@@ -54,141 +63,186 @@ class Field:
 
 
 _FLAG, _BYTE, _HALF, _COORD, _STEP, _FULL = 1, 8, 16, -18, 24, 32
-# Position steps inside the halo buffer: 24-bit word address and 6-bit bank.
-_SPEC: tuple[tuple[str, int, str], ...] = (
-    ("mark", _HALF, "0x4C43"),
-    ("last", _FLAG, "1 in the last descriptor of a program"),
-    ("raw", _FLAG, "1: write int32 sums, 0: requantise to int8"),
-    ("has_bias", _FLAG, "1: the sums start from a bias"),
-    ("load_scale", _FLAG, "1: the scale table is fetched"),
-    ("row_segments", _FLAG, "1: a tile row is one run of bytes, 0: every pixel is a run"),
-    ("order", _FLAG, "0: tiles in order hwmc, 1: mhwc"),
-    ("mode", 2, "0: channel, 1: row, 2: depthwise, 3: elementwise"),
-    ("binary", _FLAG, "elementwise: 1 if there is a second operand, at weight_address"),
-    ("maximum", _FLAG, "1: the lanes keep the largest product instead of the sum"),
-    ("rounding", 3, "code of the rounding mode"),
-    ("in_zero_point", -8, "Zx"),
-    ("out_zero_point", -8, "Zy"),
-    ("clamp_low", -8, "lowest output code"),
-    ("clamp_high", -8, "highest output code"),
-    ("groups", _HALF, "convolution groups"),
-    ("tiles_h", _HALF, "tiles along the output rows"),
-    ("tiles_w", _HALF, "tiles along the output columns"),
-    ("tiles_m", _HALF, "tiles along the output channels of a group"),
-    ("tiles_c", _HALF, "tiles along the input channels of a group"),
-    ("rows", _HALF, "output rows of a tile"),
-    ("rows_last", _HALF, ""),
-    ("column_groups", _HALF, "steps along the output columns of a tile"),
-    ("column_groups_last", _HALF, ""),
-    ("column_tail", _BYTE, "output columns of the last step"),
-    ("column_tail_last", _BYTE, ""),
-    ("m_groups", _HALF, "groups of Pm output channels of a tile"),
-    ("m_groups_last", _HALF, ""),
-    ("m_tail", _BYTE, "output channels of the last group"),
-    ("m_tail_last", _BYTE, ""),
-    ("tile_m", _HALF, "output channels of a tile"),
-    ("tile_m_last", _HALF, ""),
-    ("c_steps", _HALF, "operand steps for each tap"),
-    ("c_steps_last", _HALF, ""),
-    ("c_tail", _BYTE, "input channels of the last step, channel mode"),
-    ("c_tail_last", _BYTE, ""),
-    ("pixel_bytes", _HALF, "input channels of a tile"),
-    ("pixel_bytes_last", _HALF, ""),
-    ("pixel_words", _HALF, "halo buffer words of a pixel"),
-    ("pixel_words_last", _HALF, ""),
-    ("word_tail", _BYTE, "bytes of a pixel's last word"),
-    ("word_tail_last", _BYTE, ""),
-    ("kernel_h", _BYTE, "kernel rows"),
-    ("kernel_w", _BYTE, "kernel columns"),
-    ("taps", _HALF, "kernel rows times columns"),
-    ("stride_h", _BYTE, "vertical stride"),
-    ("stride_w", _BYTE, "horizontal stride"),
-    ("dilation_h", _BYTE, "vertical dilation"),
-    ("dilation_q", _BYTE, "horizontal dilation over stride, quotient"),
-    ("dilation_p", _BYTE, "horizontal dilation over stride, remainder"),
-    ("phases", _BYTE, "column phases kept apart in the halo buffer"),
-    ("low_p", _BYTE, "left pad over stride, remainder"),
-    ("high_p", _BYTE, "left pad plus width over stride, remainder"),
-    ("low_q", _COORD, "left pad over stride, quotient"),
-    ("high_q", _COORD, "left pad plus width over stride, quotient"),
-    ("tile_q", _COORD, "output columns from tile to tile"),
-    ("in_height", _COORD, "input rows"),
-    ("in_width", _COORD, "input columns"),
-    ("span_h", _COORD, "input rows under a tile"),
-    ("span_h_last", _COORD, ""),
-    ("span_w", _COORD, "input columns under a tile"),
-    ("span_w_last", _COORD, ""),
-    ("row_start", _COORD, "input row under the first tile's top, minus the top pad"),
-    ("row_step", _COORD, "input rows from tile to tile"),
-    ("column_start", _COORD, "minus the left pad"),
-    ("column_step", _COORD, "input columns from tile to tile"),
-    ("span_bytes", -_FULL, "bytes of a span's columns"),
-    ("span_bytes_last", -_FULL, ""),
-    ("in_pixel_pitch", _STEP, "bytes from pixel to pixel of the input"),
-    ("in_row_pitch", _FULL, "bytes from row to row of the input"),
-    ("in_h_start", -_FULL, "row_start in bytes"),
-    ("in_h_step", _FULL, "row_step in bytes"),
-    ("in_w_start", -_FULL, "column_start in bytes"),
-    ("in_w_step", _FULL, "column_step in bytes"),
-    ("in_m_step", _HALF, "input bytes from output channel tile to tile, depthwise"),
-    ("in_c_step", _HALF, "input bytes from input channel tile to tile"),
-    ("in_g_step", _HALF, "input bytes from group to group"),
-    ("weight_bytes", _FULL, "weights of a tile"),
-    ("weight_bytes_m", _FULL, "weights of a tile that is last along m only"),
-    ("weight_bytes_c", _FULL, "weights of a tile that is last along c only"),
-    ("weight_bytes_mc", _FULL, "weights of a tile that is last along both"),
-    ("weight_m_step", _FULL, "weight bytes from output channel tile to tile"),
-    ("weight_g_step", _FULL, "weight bytes from group to group"),
-    ("bias_m_step", _STEP, "bias bytes from output channel tile to tile"),
-    ("bias_g_step", _STEP, "bias bytes from group to group"),
-    ("scale_m_step", _STEP, "scale bytes from output channel tile to tile"),
-    ("scale_g_step", _STEP, "scale bytes from group to group"),
-    ("out_m_step", _STEP, "output bytes from output channel tile to tile"),
-    ("out_g_step", _STEP, "output bytes from group to group"),
-    ("out_pixel_pitch", _STEP, "bytes from pixel to pixel of the output"),
-    ("out_column_step", _FULL, "output bytes from column step to column step"),
-    ("out_row_pitch", _FULL, "bytes from row to row of the output"),
-    ("out_h_step", _FULL, "output bytes from tile row to tile row"),
-    ("out_w_step", _FULL, "output bytes from tile column to tile column"),
-    ("input_address", _FULL, "first byte of the input"),
-    ("weight_address", _FULL, "first byte of the packed weights"),
-    ("bias_address", _FULL, "first byte of the biases"),
-    ("scale_address", _FULL, "first byte of the scale table"),
-    ("output_address", _FULL, "first byte of the output"),
-    *(
-        (f"{name}_{part}", width, f"{doc}, {part}")
-        for name, doc in (
-            ("load_row", "halo position from input row to row"),
-            ("load_column", "from input column to column within a stride"),
-            ("load_wrap", "from the last input column of a stride to the next"),
-            ("word", "from word to word of a pixel"),
-            ("row", "from output row to row"),
-            ("column", "from column step to column step"),
-            ("group", "from group to group of output channels"),
-            ("tap_row", "from kernel row to row"),
-            ("tap", "from kernel column to column"),
-            ("tap_wrap", "from kernel column to column when the phase wraps"),
-        )
-        for part, width in (("word", -24), ("bank", 6))
+_Spec = tuple[tuple[str, int, str], ...]
+
+
+def _last(*fields: tuple[str, int, str]) -> _Spec:
+    """The fields, and in the next word those of the last tile."""
+    return (*fields, ("", 32, ""), *((f"{name}_last", width, "") for name, width, _ in fields))
+
+
+# Groups of fields that start at a multiple of some words. The tile sequencer reads words, and lets
+# the lowest bit of a word's number (of weight_bytes, the lowest two) choose: start or step of a
+# running value, value of a tile or of the last tile. An entry without a name ends a word.
+_SPEC: tuple[tuple[int, _Spec], ...] = (
+    (
+        1,
+        (
+            ("mark", _HALF, "0x4C43"),
+            ("last", _FLAG, "1 in the last descriptor of a program"),
+            ("raw", _FLAG, "1: write int32 sums, 0: requantise to int8"),
+            ("has_bias", _FLAG, "1: the sums start from a bias"),
+            ("load_scale", _FLAG, "1: the scale table is fetched"),
+            ("row_segments", _FLAG, "1: a tile row is one run of bytes, 0: every pixel is a run"),
+            ("order", _FLAG, "0: tiles in order hwmc, 1: mhwc"),
+            ("mode", 2, "0: channel, 1: row, 2: depthwise, 3: elementwise"),
+            ("binary", _FLAG, "elementwise: 1 if there is a second operand, at weight_address"),
+            ("maximum", _FLAG, "1: the lanes keep the largest product instead of the sum"),
+            ("rounding", 3, "code of the rounding mode"),
+            ("in_zero_point", -8, "Zx"),
+            ("out_zero_point", -8, "Zy"),
+            ("clamp_low", -8, "lowest output code"),
+            ("clamp_high", -8, "highest output code"),
+        ),
     ),
-    ("elements", _FULL, "elementwise: number of elements"),
-    ("input_words", _STEP, "halo buffer words of a tile in each bank"),
-    ("weight_words", _STEP, "weight buffer words of a tile"),
-    ("psum_words", _STEP, "accumulator bank words of a tile"),
+    (
+        1,
+        (
+            ("groups", _HALF, "convolution groups"),
+            ("low_p", _BYTE, "left pad over stride, remainder"),
+            ("high_p", _BYTE, "left pad plus width over stride, remainder"),
+            ("tiles_h", _HALF, "tiles along the output rows"),
+            ("kernel_h", _BYTE, "kernel rows"),
+            ("stride_h", _BYTE, "vertical stride"),
+            ("tiles_w", _HALF, "tiles along the output columns"),
+            ("kernel_w", _BYTE, "kernel columns"),
+            ("stride_w", _BYTE, "horizontal stride"),
+            ("tiles_m", _HALF, "tiles along the output channels of a group"),
+            ("taps", _HALF, "kernel rows times columns"),
+            ("tiles_c", _HALF, "tiles along the input channels of a group"),
+            ("dilation_q", _BYTE, "horizontal dilation over stride, quotient"),
+            ("dilation_p", _BYTE, "horizontal dilation over stride, remainder"),
+            ("in_height", _COORD, "input rows"),
+            ("dilation_h", _BYTE, "vertical dilation"),
+            ("in_width", _COORD, "input columns"),
+            ("phases", _BYTE, "column phases kept apart in the halo buffer"),
+        ),
+    ),
+    (2, _last(("rows", _HALF, "output rows of a tile"))),
+    (2, _last(("column_groups", _HALF, "steps along the output columns of a tile"))),
+    (
+        2,
+        _last(
+            ("span_w", _COORD, "input columns under a tile"),
+            ("column_tail", _BYTE, "output columns of the last step"),
+        ),
+    ),
+    (2, _last(("span_h", _COORD, "input rows under a tile"))),
+    (
+        2,
+        _last(
+            ("tile_m", _HALF, "output channels of a tile"),
+            ("m_groups", _HALF, "groups of Pm output channels of a tile"),
+        ),
+    ),
+    (2, _last(("m_tail", _BYTE, "output channels of the last group"))),
+    (
+        2,
+        _last(
+            ("c_steps", _HALF, "operand steps for each tap"),
+            ("c_tail", _BYTE, "input channels of the last step, channel mode"),
+        ),
+    ),
+    (
+        2,
+        _last(
+            ("pixel_words", _HALF, "halo buffer words of a pixel"),
+            ("word_tail", _BYTE, "bytes of a pixel's last word"),
+        ),
+    ),
+    (2, _last(("segment_bytes", _FULL, "bytes of a run: a span's columns, or a pixel"))),
+    (
+        4,
+        (
+            ("weight_bytes", _FULL, "weights of a tile"),
+            ("weight_bytes_m", _FULL, "weights of a tile that is last along m only"),
+            ("weight_bytes_c", _FULL, "weights of a tile that is last along c only"),
+            ("weight_bytes_mc", _FULL, "weights of a tile that is last along both"),
+        ),
+    ),
+    (
+        2,
+        (
+            ("row_start", _COORD, "input row under the first tile's top, minus the top pad"),
+            ("row_step", _COORD, "input rows from tile to tile"),
+            ("column_start", _COORD, "minus the left pad"),
+            ("column_step", _COORD, "input columns from tile to tile"),
+            ("in_h_start", -_FULL, "row_start in bytes"),
+            ("in_h_step", _FULL, "row_step in bytes"),
+            ("in_w_start", -_FULL, "column_start in bytes"),
+            ("in_w_step", _FULL, "column_step in bytes"),
+            ("low_q", _COORD, "left pad over stride, quotient"),
+            ("low_q_step", _COORD, "minus the output columns from tile to tile"),
+            ("input_address", _FULL, "first byte of the input"),
+            ("in_g_step", _FULL, "input bytes from group to group"),
+            ("weight_address", _FULL, "first byte of the packed weights"),
+            ("weight_g_step", _FULL, "weight bytes from group to group"),
+            ("bias_address", _FULL, "first byte of the biases"),
+            ("bias_g_step", _FULL, "bias bytes from group to group"),
+            ("scale_address", _FULL, "first byte of the scale table"),
+            ("scale_g_step", _FULL, "scale bytes from group to group"),
+            ("output_address", _FULL, "first byte of the output"),
+            ("out_g_step", _FULL, "output bytes from group to group"),
+        ),
+    ),
+    (
+        1,
+        (
+            ("q_width", _COORD, "left pad plus width over stride, quotient, minus low_q"),
+            ("in_m_step", _FULL, "input bytes from output channel tile to tile, depthwise"),
+            ("in_c_step", _FULL, "input bytes from input channel tile to tile"),
+            ("weight_m_step", _FULL, "weight bytes from output channel tile to tile"),
+            ("bias_m_step", _FULL, "bias bytes from output channel tile to tile"),
+            ("scale_m_step", _FULL, "scale bytes from output channel tile to tile"),
+            ("out_m_step", _FULL, "output bytes from output channel tile to tile"),
+            ("out_h_step", _FULL, "output bytes from tile row to tile row"),
+            ("out_w_step", _FULL, "output bytes from tile column to tile column"),
+            ("in_row_pitch", _FULL, "bytes from row to row of the input"),
+            ("in_pixel_pitch", _STEP, "bytes from pixel to pixel of the input"),
+            ("out_pixel_pitch", _STEP, "bytes from pixel to pixel of the output"),
+            ("out_column_step", _FULL, "output bytes from column step to column step"),
+            ("out_row_pitch", _FULL, "bytes from row to row of the output"),
+            # Position steps inside the halo buffer: 24-bit word address and 6-bit bank.
+            *(
+                (f"{name}_{part}", width, f"{doc}, {part}")
+                for name, doc in (
+                    ("load_row", "halo position from input row to row"),
+                    ("load_column", "from input column to column within a stride"),
+                    ("load_wrap", "from the last input column of a stride to the next"),
+                    ("word", "from word to word of a pixel"),
+                    ("row", "from output row to row"),
+                    ("column", "from column step to column step"),
+                    ("group", "from group to group of output channels"),
+                    ("tap_row", "from kernel row to row"),
+                    ("tap", "from kernel column to column"),
+                    ("tap_wrap", "from kernel column to column when the phase wraps"),
+                )
+                for part, width in (("word", -24), ("bank", 6))
+            ),
+            ("elements", _FULL, "elementwise: number of elements"),
+            ("input_words", _STEP, "halo buffer words of a tile in each bank"),
+            ("weight_words", _STEP, "weight buffer words of a tile"),
+            ("psum_words", _STEP, "accumulator bank words of a tile"),
+        ),
+    ),
 )
 
 
 def _place() -> tuple[Field, ...]:
     fields: list[Field] = []
     bit = 0
-    for name, width, doc in _SPEC:
-        size = abs(width)
-        if bit % 32 + size > 32:
-            bit += 32 - bit % 32
-        if name.endswith("_last"):
-            doc = f"the same of the last tile: {name.removesuffix('_last')}"
-        fields.append(Field(name, bit, size, width < 0, doc))
-        bit += size
+    for words, group in _SPEC:
+        bit += -bit % (32 * words)
+        for name, width, doc in group:
+            size = abs(width)
+            if bit % 32 + size > 32 or not name:
+                bit += -bit % 32
+            if not name:
+                continue
+            if name.endswith("_last"):
+                doc = f"the same of the last tile: {name.removesuffix('_last')}"
+            fields.append(Field(name, bit, size, width < 0, doc))
+            bit += size
     return tuple(fields)
 
 
@@ -197,6 +251,11 @@ FIELDS = _place()
 _BY_NAME = {field.name: field for field in FIELDS}
 DESCRIPTOR_BYTES = -(-(FIELDS[-1].bit + FIELDS[-1].width) // 256) * 32
 """Bytes of a descriptor, a multiple of the widest bus."""
+
+
+def fetch_cycles(bus_bytes: int) -> int:
+    """Return the cycles in which a descriptor arrives: a beat or a word a cycle, what is less."""
+    return DESCRIPTOR_BYTES // min(bus_bytes, 4)
 
 
 def encode(values: Mapping[str, int]) -> bytes:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from haloconv.planner.config import EngineConfig
 from haloconv.planner.conventions import fixed_point
-from haloconv.planner.descriptor import DESCRIPTOR_BYTES, ELEMENTWISE, FIELDS, encode
+from haloconv.planner.descriptor import ELEMENTWISE, FIELDS, encode, fetch_cycles
 from haloconv.planner.latency import chunk_bytes, requantizer_latency, scale_entry_bytes
 from haloconv.planner.requantization import ROUNDINGS
 from haloconv.planner.timeline import ReadTimeline, WriteTimeline
@@ -213,7 +213,7 @@ def elementwise_cycles(
     binary = operator.second is not None
     reads = ReadTimeline(bus, chunk_bytes(config), latency)
     writes = WriteTimeline(bus)
-    start = 3 + latency + -(-DESCRIPTOR_BYTES // bus) + 2
+    start = 3 + latency + fetch_cycles(bus) + 2
     reads.walker_free = start + 1
     writes.free = start + 3
     entries = 512 if binary else 256

@@ -6,7 +6,7 @@ __all__ = ["COUNTERS", "IDENTITY", "REVISION", "ErrorCode", "Register"]
 
 IDENTITY = 0x48414C4F
 """Register 0 of every engine: "HALO"."""
-REVISION = 1
+REVISION = 2
 """Register 1: changes with the register map or the descriptor."""
 
 
@@ -16,7 +16,7 @@ class Register(IntEnum):
     IDENTITY = 0
     """0x48414C4F, "HALO"."""
     REVISION = 1
-    """1; changes with the register map or the descriptor."""
+    """2; changes with the register map or the descriptor."""
     LANES = 2
     """[7:0] Pm, [15:8] Pr, [23:16] bus bytes, [31:24] Q."""
     OPTIONS = 3

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from math import gcd
 
 from haloconv.planner.config import EngineConfig
-from haloconv.planner.descriptor import DESCRIPTOR_BYTES
+from haloconv.planner.descriptor import fetch_cycles
 from haloconv.planner.latency import (
     chunk_bytes,
     lanes_latency,
@@ -45,7 +45,7 @@ drain of its sums, or the write port."""
 
 QUEUE = 4
 """Tiles that the sequencer runs ahead of the slowest block."""
-SEQUENCE = 4
+SEQUENCE = 46
 """Cycles from tile to tile in the sequencer."""
 JUMPS = True
 """Jump over repetitions; tests compare with the walk row by row."""
@@ -659,8 +659,8 @@ class _Walk:
     def run(self) -> Schedule:
         """Walk all tiles."""
         bus = self.config.bus_bytes
-        # Start, request and its way through the splitter; beats; then check and sequencer.
-        handed_out = 3 + self.latency + -(-DESCRIPTOR_BYTES // bus) + 2 + 4
+        # Start, request and its way through the splitter; words; then check and sequencer.
+        handed_out = 3 + self.latency + fetch_cycles(bus) + 2 + SEQUENCE
         held: dict[str, list[int]] = {"parameters": [], "weights": [], "input": []}
         accepts: deque[int] = deque(maxlen=QUEUE)
         written: deque[int] = deque(maxlen=QUEUE)

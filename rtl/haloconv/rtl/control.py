@@ -8,12 +8,12 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from haloconv.planner.config import EngineConfig
-from haloconv.planner.descriptor import DESCRIPTOR_BYTES, ELEMENTWISE, MARK
+from haloconv.planner.descriptor import DESCRIPTOR_BYTES
 from haloconv.planner.registers import ErrorCode, Register
-from haloconv.planner.requantization import ROUNDINGS
+from haloconv.rtl.descriptor_check import DescriptorCheck
 from haloconv.rtl.ports import RegisterSignature
 from haloconv.rtl.register_file import Events, RegisterFile
-from haloconv.rtl.widths import DescriptorLayout
+from haloconv.rtl.widths import DescriptorLayout, DescriptorWord
 
 __all__ = ["Control", "Events"]
 
@@ -27,7 +27,7 @@ class Control(wiring.Component):
     with the error DESCRIPTOR.
 
     Timing: a register reads back one cycle after its address. Between two layers: the descriptor's
-    fetch and four cycles.
+    fetch and three cycles.
 
     Resources: those of the register file, which keeps the counters; two adders.
 
@@ -38,7 +38,7 @@ class Control(wiring.Component):
     Members
     -------
     registers : In(RegisterSignature)
-    descriptor : In(DescriptorLayout), fetched : In(1)
+    descriptor : In(DescriptorLayout), word : In(DescriptorWord), fetched : In(1)
         Of the program fetch.
     fetch : Out(1), program : Out
         Fetch the descriptor at ``program``.
@@ -58,6 +58,7 @@ class Control(wiring.Component):
 
     registers: Any  # its members have no static types
     descriptor: data.View
+    word: Any
     fetched: Signal
     fetch: Signal
     program: Signal
@@ -78,6 +79,7 @@ class Control(wiring.Component):
             {
                 "registers": In(RegisterSignature()),
                 "descriptor": In(DescriptorLayout()),
+                "word": In(DescriptorWord()),
                 "fetched": In(1),
                 "fetch": Out(1),
                 "program": Out(config.address_bits),
@@ -115,7 +117,15 @@ class Control(wiring.Component):
         with m.If(write_register & (bus.address == Register.PROGRAM_LOW) & ~busy):
             m.d.sync += program_base.eq(bus.write_data)
 
-        unsuited, oversized = self._check(m)
+        m.submodules.check = check = DescriptorCheck(config)
+        misplaced = Signal()
+        m.d.comb += [
+            check.start.eq(self.fetch),
+            check.word.eq(self.word),
+            check.descriptor.eq(d),
+            # A descriptor across beats is one beat longer than its fetch.
+            misplaced.eq(self.program[: exact_log2(config.bus_bytes)].any()),
+        ]
         # The first failure since start; it is acted upon between two steps of the sequence.
         failed = Signal(ErrorCode)
         with m.If(starting):
@@ -155,15 +165,13 @@ class Control(wiring.Component):
                 with m.If(failed != ErrorCode.NONE):
                     stop(failed)
                 with m.Elif(self.fetched):
-                    m.next = "LOOK"
-            with m.State("LOOK"):
-                m.next = "CHECK"
+                    m.next = "CHECK"
             with m.State("CHECK"):
                 with m.If(failed != ErrorCode.NONE):
                     stop(failed)
-                with m.Elif(unsuited):
+                with m.Elif(check.unsuited | misplaced):
                     stop(ErrorCode.DESCRIPTOR)
-                with m.Elif(oversized):
+                with m.Elif(check.oversized):
                     stop(ErrorCode.LIMIT)
                 with m.Else():
                     m.d.comb += self.start.eq(1)
@@ -222,51 +230,3 @@ class Control(wiring.Component):
             with m.Case(Register.PROGRAM_LOW):
                 m.d.comb += file.live.eq(program_base)
         return m
-
-    def _check(self, m: Module) -> tuple[Signal, Signal]:
-        """Descriptors that ask for what is not built, and tiles that do not fit."""
-        config, d = self._config, self.descriptor
-        unsuited, oversized = Signal(), Signal()
-        empty, no_elements = Signal(), Signal()
-        rounding_built = Signal()
-        for name in config.built_roundings:
-            with m.If(d.rounding == ROUNDINGS.index(name)):
-                m.d.comb += rounding_built.eq(1)
-        counts = (
-            d.groups, d.tiles_h, d.tiles_w, d.tiles_m, d.tiles_c,
-            d.rows, d.rows_last, d.column_groups, d.column_groups_last,
-            d.column_tail, d.column_tail_last, d.m_groups, d.m_groups_last,
-            d.m_tail, d.m_tail_last, d.tile_m, d.tile_m_last, d.c_steps, d.c_steps_last,
-            d.c_tail, d.c_tail_last, d.pixel_bytes, d.pixel_bytes_last, d.pixel_words,
-            d.pixel_words_last, d.word_tail, d.word_tail_last, d.kernel_h, d.kernel_w,
-            d.taps, d.stride_h, d.stride_w, d.phases, d.weight_bytes,
-        )  # fmt: skip
-        m.d.sync += [
-            # A loop of no trips would never end.
-            empty.eq(Cat(count == 0 for count in counts).any()),
-            no_elements.eq((d.elements == 0) | ("elementwise" not in config.built_units)),
-            oversized.eq(
-                (d.input_words > config.input_words)
-                | (d.weight_words > config.weight_words)
-                | (d.psum_words > config.psum_words)
-                | (d.m_groups > config.channel_groups)
-                | (d.m_tail > config.out_lanes)
-                | (d.m_tail_last > config.out_lanes)
-                | (d.column_tail > config.split_lanes)
-                | (d.column_tail_last > config.split_lanes)
-                | (d.c_tail > config.split_lanes)
-                | (d.c_tail_last > config.split_lanes)
-                | (d.word_tail > config.word_bytes)
-                | (d.word_tail_last > config.word_bytes)
-            ),
-        ]
-        # A descriptor across beats is one beat longer than its fetch.
-        offset = self.program[: exact_log2(config.bus_bytes)]
-        m.d.comb += unsuited.eq(
-            (d.mark != MARK)
-            | offset.any()
-            | (~d.raw & ~rounding_built)
-            | Mux(d.mode == ELEMENTWISE, no_elements, empty)
-            | (d.maximum & ("max_pool" not in config.built_units))
-        )
-        return unsuited, oversized

@@ -28,7 +28,7 @@ from haloconv.rtl.tap_walker import TapWalker
 from haloconv.rtl.tile_loader import TileLoader
 from haloconv.rtl.tile_sequencer import TileSequencer
 from haloconv.rtl.weight_buffer import WeightBuffer
-from haloconv.rtl.widths import DescriptorLayout, Segment
+from haloconv.rtl.widths import DescriptorLayout, DescriptorWord, Segment
 
 __all__ = ["Datapath", "Engine"]
 
@@ -49,6 +49,8 @@ class Datapath(wiring.Component):
     -------
     descriptor : In(DescriptorLayout)
         Holds from ``start`` to ``done``.
+    word : In(DescriptorWord)
+        The whole descriptor, before ``start``.
     start : In(1), done : Out(1)
         ``done`` stays high once every result was accepted.
     events : Out(Events)
@@ -60,6 +62,7 @@ class Datapath(wiring.Component):
     """
 
     descriptor: data.View
+    word: Any
     start: Signal
     done: Signal
     events: data.View
@@ -73,6 +76,7 @@ class Datapath(wiring.Component):
         super().__init__(
             {
                 "descriptor": In(DescriptorLayout()),
+                "word": In(DescriptorWord()),
                 "start": In(1),
                 "done": Out(1),
                 "events": Out(Events(config)),
@@ -99,6 +103,7 @@ class Datapath(wiring.Component):
             m.submodules.elementwise = unit = ElementwiseUnit(config, room=results_room(config))
             m.d.comb += unit.descriptor.eq(d)
         elementwise = C(0, 1) if unit is None else d.mode == ELEMENTWISE
+        m.d.comb += sequencer.word.eq(self.word)
         m.d.comb += sequencer.start.eq(self.start & ~elementwise)
 
         # Load: segments go to memory and, in the same order, to the gearbox.
@@ -312,6 +317,8 @@ class Engine(wiring.Component):
             program.start.eq(control.fetch),
             program.address.eq(control.program),
             control.descriptor.eq(program.descriptor),
+            control.word.eq(program.word),
+            datapath.word.eq(program.word),
             control.fetched.eq(program.done),
             datapath.descriptor.eq(program.descriptor),
             datapath.start.eq(control.start),
@@ -357,7 +364,7 @@ class Engine(wiring.Component):
         with m.Elif(control.fetching):
             m.d.comb += [
                 program.i.valid.eq(memory.read_data.valid),
-                memory.read_data.ready.eq(1),
+                memory.read_data.ready.eq(program.i.ready),
             ]
         with m.Else():
             m.d.comb += [

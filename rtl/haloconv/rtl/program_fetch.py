@@ -1,5 +1,7 @@
 """Reads a layer descriptor from memory."""
 
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -7,18 +9,26 @@ from amaranth.lib.wiring import In, Out
 from haloconv.planner.config import EngineConfig
 from haloconv.planner.descriptor import DESCRIPTOR_BYTES
 from haloconv.rtl.ports import ReadData
-from haloconv.rtl.widths import DescriptorLayout, Segment, index_bits
+from haloconv.rtl.widths import DescriptorLayout, DescriptorWord, Segment, index_bits
 
 __all__ = ["ProgramFetch"]
 
 
+_ELEMENTWISE = (
+    "binary", "elements", "input_address", "weight_address", "bias_address", "scale_address",
+    "output_address",
+)  # fmt: skip
+"""Fields that only the elementwise unit takes from registers."""
+
+
 class ProgramFetch(wiring.Component):
-    """Asks for one descriptor and keeps its fields.
+    """Asks for one descriptor, hands its words out and keeps some of its fields.
 
-    Timing: variable; the descriptor stands in the cycle after its last beat was accepted, and
-    ``done`` is high in that cycle alone.
+    Timing: variable; a beat or a word a cycle, what is less. A word is shown in the cycle after its
+    last byte was accepted; ``done`` is high in the cycle after the last word alone, when the
+    descriptor stands.
 
-    Resources: a register for each descriptor bit that the engine uses.
+    Resources: a word, and a register for each field of the descriptor that is kept.
 
     Parameters
     ----------
@@ -30,7 +40,9 @@ class ProgramFetch(wiring.Component):
         Fetch the descriptor at ``address``, a multiple of the bus width.
     o : Out(stream of Segment)
     i : In(stream of ReadData)
-        Always ready; every beat given to this block belongs to the descriptor.
+        Every beat given to this block belongs to the descriptor. Never waits for a long time.
+    word : Out(DescriptorWord)
+        Each word once, in ascending order.
     descriptor : Out(DescriptorLayout)
     done : Out(1)
     """
@@ -39,6 +51,7 @@ class ProgramFetch(wiring.Component):
     address: Signal
     o: stream.Interface
     i: stream.Interface
+    word: Any
     descriptor: data.View
     done: Signal
 
@@ -49,7 +62,8 @@ class ProgramFetch(wiring.Component):
                 "start": In(1),
                 "address": In(config.address_bits),
                 "o": Out(stream.Signature(Segment(config))),
-                "i": In(stream.Signature(ReadData(config.bus_bytes), always_ready=True)),
+                "i": In(stream.Signature(ReadData(config.bus_bytes))),
+                "word": Out(DescriptorWord()),
                 "descriptor": Out(DescriptorLayout()),
                 "done": Out(1),
             }
@@ -57,21 +71,44 @@ class ProgramFetch(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        bits = 8 * self._config.bus_bytes
-        beats = DESCRIPTOR_BYTES // self._config.bus_bytes
-        index = Signal(index_bits(beats))
-        store = Signal(8 * DESCRIPTOR_BYTES, reset_less=True)
-        m.d.sync += self.done.eq(0)
+        bus, word = self._config.bus_bytes, self.word
+        words = DESCRIPTOR_BYTES // 4
         with m.If(self.start):
-            m.d.sync += [self.o.valid.eq(1), index.eq(0)]
-            m.d.sync += self.o.payload.address.eq(self.address)
+            m.d.sync += [self.o.valid.eq(1), self.o.payload.address.eq(self.address)]
         with m.Elif(self.o.ready):
             m.d.sync += self.o.valid.eq(0)
         m.d.comb += self.o.payload.length.eq(DESCRIPTOR_BYTES)
+
+        # Parts of a word, or words of a beat; a power of two, so that the number starts over.
+        parts = max(1, 4 // bus, bus // 4)
+        part = Signal(index_bits(parts))
+        final, index = Signal(), Signal(len(word.index))
+        data_in, held = self.i.payload.data, Signal(32, reset_less=True)
+        m.d.comb += [final.eq(part == parts - 1), word.data.eq(held), word.index.eq(index)]
+        if bus <= 4:
+            m.d.comb += self.i.ready.eq(1)
+            shifted = Cat(held, data_in)[-32:]
+        else:
+            m.d.comb += self.i.ready.eq(final)
+            shifted = data_in.word_select(part, 32)
+        m.d.sync += [
+            word.valid.eq(self.i.valid & (final if bus <= 4 else 1)),
+            self.done.eq(word.valid & (index == words - 1)),
+        ]
         with m.If(self.i.valid):
-            m.d.sync += [index.eq(index + 1), self.done.eq(index == beats - 1)]
-            for beat in range(beats):
-                with m.If(index == beat):
-                    m.d.sync += store.word_select(beat, bits).eq(self.i.payload.data)
-        m.d.comb += Value.cast(self.descriptor).eq(store)
+            m.d.sync += [held.eq(shifted), part.eq(Mux(final, 0, part + 1))]
+        with m.If(word.valid):
+            m.d.sync += index.eq(index + 1)
+        with m.If(self.start):
+            m.d.sync += [part.eq(0), index.eq(0), word.valid.eq(0), self.done.eq(0)]
+
+        elementwise = "elementwise" in self._config.built_units
+        for field, place in self.descriptor.shape():
+            if not elementwise and field in _ELEMENTWISE:
+                continue
+            kept = Signal(place.width, reset_less=True, name=f"kept_{field}")
+            low = place.offset % 32
+            with m.If(word.valid & (index == place.offset // 32)):
+                m.d.sync += kept.eq(held[low : low + place.width])
+            m.d.comb += self.descriptor[field].eq(kept)
         return m

@@ -84,7 +84,7 @@ class RegisterFile(wiring.Component):
     data: Signal
     start: Signal
     counting: Signal
-    events: data.View
+    events: Any
     fetched: Signal
     finished: Signal
     round: Signal
@@ -92,7 +92,7 @@ class RegisterFile(wiring.Component):
     def __init__(self, config: EngineConfig) -> None:
         self._config = config
         constants = self._constants()
-        self.words = memory.MemoryData(
+        self.words = memory.MemoryData(  # pyright: ignore[reportAttributeAccessIssue]
             shape=unsigned(32),
             depth=WORDS,
             init=[constants.get(word, 0) for word in range(WORDS)],
@@ -114,13 +114,11 @@ class RegisterFile(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         # Of the two read ports, one never meets a write, the other is masked when it does.
-        m.submodules.words = words = memory.Memory(self.words, attrs={"no_rw_check": 1})
-        write = words.write_port()
-        # Yosys merges registers behind asynchronous ports into the block RAM and then leaves open
-        # what reading a word shows that is written; for synchronous ports it builds the old word.
-        turn_port, host_port = words.read_port(domain="comb"), words.read_port(domain="comb")
-        turn_word, host_word = Signal(32, reset_less=True), Signal(32, reset_less=True)
-        m.d.sync += [turn_word.eq(turn_port.data), host_word.eq(host_port.data)]
+        unchecked: Any = {"no_rw_check": 1}
+        m.submodules.words = words = memory.Memory(self.words, attrs=unchecked)
+        write: Any = words.write_port()
+        turn_port: Any = words.read_port()
+        host_port: Any = words.read_port()
 
         # Three stages: read a word, add to it, write it back.
         turn = Signal(range(ROUND))
@@ -154,7 +152,7 @@ class RegisterFile(wiring.Component):
         with m.If(stale):
             m.d.sync += total.eq(0)
         with m.Else():
-            m.d.sync += total.eq(turn_word + (amount | carries))
+            m.d.sync += total.eq(turn_port.data + (amount | carries))
 
         # The host's side.
         shown, own = Signal(), Signal(32, reset_less=True)
@@ -164,7 +162,7 @@ class RegisterFile(wiring.Component):
             counted.eq(address >= FIRST),
             clash.eq(writing & (address == write.addr)),
             host_port.addr.eq(address),
-            self.data.eq(own | Mux(shown, host_word, 0)),
+            self.data.eq(own | Mux(shown, host_port.data, 0)),
         ]
         with m.If((self.address == Register.LAYERS) | (self.address == Register.ERROR_DETAIL)):
             m.d.comb += address.eq(LAYERS)

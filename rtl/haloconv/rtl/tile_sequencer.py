@@ -1,16 +1,32 @@
 """Walks the tile loops of a layer and tells every other block what its next tile is."""
 
+from typing import Any
+
 from amaranth import *
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from haloconv.planner.config import EngineConfig
+from haloconv.planner.descriptor import FIELDS
 from haloconv.planner.tile import MODES, ORDERS
+from haloconv.rtl.sequencer_program import (
+    CELLS,
+    LOOPS,
+    PROGRAM,
+    Capture,
+    Left,
+    Pick,
+    Result,
+    Right,
+    Row,
+    rows,
+)
 from haloconv.rtl.stream_fifo import StreamFifo
 from haloconv.rtl.widths import (
     COORDINATE,
     ComputeTile,
     DescriptorLayout,
+    DescriptorWord,
     FetchTile,
     LoadTile,
     WriteTile,
@@ -20,17 +36,30 @@ __all__ = ["TileSequencer"]
 
 AHEAD = 4
 """Tiles that the sequencer runs ahead of the slowest block."""
+_UNCHECKED: Any = {"no_rw_check": 1}
+"""No word is read in the cycle in which it is written, unless nobody looks at it."""
+_OTHERWISE = {
+    ("compute", "rows"): "output_rows",
+    ("compute", "inside_rows"): "rows",
+    ("write", "address"): "output_address",
+}
+"""What the sequencer calls a field of a tile, where consumers call it otherwise."""
+_FIELDS = {field.name: field for field in FIELDS}
 
 
 class TileSequencer(wiring.Component):
     """The loop nest over convolution groups and tiles, order hwmc or mhwc by descriptor.
 
-    All values that depend on the tile are sums of one running term for each loop; an operand is
-    marked new only when its tile index changes.
+    A program (:mod:`~haloconv.rtl.sequencer_program`) runs once a tile: step by step it brings the
+    running values to the tile, with one adder, and fills in the tile's fields. An operand is marked
+    new only when its tile index changes.
 
-    Timing: variable; a tile every :attr:`interval` cycles while its consumers keep up.
+    Timing: variable; a tile every :attr:`interval` cycles while its consumers keep up, the first
+    one as many cycles after ``start``.
 
-    Resources: about 25 adders of 18 to 32 bits, four FIFOs of AHEAD tiles.
+    Resources: an adder as wide as an address, two block RAMs (the descriptor's words, the running
+    values), a ROM of 48 rows of 34 bits, a register for each field of a tile, four FIFOs of AHEAD
+    tiles.
 
     Parameters
     ----------
@@ -40,6 +69,8 @@ class TileSequencer(wiring.Component):
     -------
     descriptor : In(DescriptorLayout)
         Must hold from ``start`` to the end of the layer.
+    word : In(DescriptorWord)
+        The whole descriptor, before ``start``.
     start : In(1)
         For one cycle.
     o_fetch, o_load, o_compute, o_write : Out(stream of FetchTile, LoadTile, ...)
@@ -49,6 +80,7 @@ class TileSequencer(wiring.Component):
     """
 
     descriptor: data.View
+    word: Any
     start: Signal
     o_fetch: stream.Interface
     o_load: stream.Interface
@@ -56,7 +88,7 @@ class TileSequencer(wiring.Component):
     o_write: stream.Interface
     done: Signal
 
-    interval = 4
+    interval = len(PROGRAM) + 4
     """Cycles from tile to tile."""
 
     def __init__(self, config: EngineConfig) -> None:
@@ -64,6 +96,7 @@ class TileSequencer(wiring.Component):
         super().__init__(
             {
                 "descriptor": In(DescriptorLayout()),
+                "word": In(DescriptorWord()),
                 "start": In(1),
                 "o_fetch": Out(stream.Signature(FetchTile(config))),
                 "o_load": Out(stream.Signature(LoadTile(config))),
@@ -75,273 +108,326 @@ class TileSequencer(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        config, d = self._config, self.descriptor
-        depthwise = Signal()
-        outputs_first = Signal()
+        d = self.descriptor
+        depthwise, outputs_first = Signal(), Signal()
         m.d.comb += [
             depthwise.eq(d.mode == MODES.index("depthwise")),
             outputs_first.eq(d.order == ORDERS.index("mhwc")),
         ]
+        last = {loop: Signal(name=f"last_{loop}") for loop in LOOPS}
+        advance = {loop: Signal(name=f"advance_{loop}") for loop in LOOPS}
+        wrap = {loop: Signal(name=f"wrap_{loop}") for loop in LOOPS}
+        step, begin, first = Signal(), Signal(), Signal()
+        tile = self._tile(m)
+        self._loops(m, step, begin, last, advance, wrap, outputs_first)
 
-        # Loop counters, innermost c; h, w and m nest by order.
-        loops = ("g", "h", "w", "m", "c")
-        counts = dict(
-            zip(loops, (d.groups, d.tiles_h, d.tiles_w, d.tiles_m, d.tiles_c), strict=True)
+        # Row 0 of the program memory is idle; the counter waits there.
+        count = len(PROGRAM) + 2
+        counter = Signal(range(count + 1))
+        contents: Any = [{}, *({name: getattr(row, name) for name in Row.WIDTHS} for row in rows())]
+        m.submodules.program = program = memory.Memory(
+            shape=data.StructLayout(Row.WIDTHS), depth=count + 1, init=contents
         )
-        index = {loop: Signal(16, name=f"index_{loop}") for loop in loops}
-        last = {loop: Signal(name=f"last_{loop}") for loop in loops}
-        single = {loop: Signal(name=f"single_{loop}") for loop in loops}
-        advance = {loop: Signal(name=f"advance_{loop}") for loop in loops}
-        wrap = {loop: Signal(name=f"wrap_{loop}") for loop in loops}
-        for loop in loops:
-            m.d.comb += [
-                last[loop].eq(index[loop] == counts[loop] - 1),
-                single[loop].eq(counts[loop] == 1),
-            ]
-        hw_last = last["h"] & last["w"]
-        m.d.comb += advance["c"].eq(~last["c"])
-        with m.If(outputs_first):
-            m.d.comb += [
-                advance["w"].eq(last["c"] & ~last["w"]),
-                advance["h"].eq(last["c"] & last["w"] & ~last["h"]),
-                advance["m"].eq(last["c"] & hw_last & ~last["m"]),
-            ]
-        with m.Else():
-            m.d.comb += [
-                advance["m"].eq(last["c"] & ~last["m"]),
-                advance["w"].eq(last["c"] & last["m"] & ~last["w"]),
-                advance["h"].eq(last["c"] & last["m"] & last["w"] & ~last["h"]),
-            ]
-        inner_last = last["c"] & last["m"] & hw_last
-        m.d.comb += advance["g"].eq(inner_last & ~last["g"])
-        # A loop starts over when any loop outside it advances.
-        m.d.comb += [
-            wrap["h"].eq(advance["g"] | (outputs_first & advance["m"])),
-            wrap["w"].eq(wrap["h"] | advance["h"]),
-            wrap["m"].eq(advance["g"] | (~outputs_first & (advance["h"] | advance["w"]))),
-            wrap["c"].eq(advance["g"] | advance["h"] | advance["w"] | advance["m"]),
-        ]
+        fetch = program.read_port()
+        row: Any = fetch.data
+        m.d.comb += fetch.addr.eq(counter)
+        with m.If(counter == count):
+            m.d.sync += counter.eq(0)
+        with m.Elif(begin | step | (counter != 0)):
+            m.d.sync += counter.eq(counter + 1)
 
-        step, begin = Signal(), Signal()
-
-        def term(loop: str, start: Value | int, increment: Value, width: int | Shape) -> Signal:
-            """Running term of ``loop``: back to ``start`` with it, ``increment`` further a tile."""
-            value = Signal(width, reset_less=True, name=f"term_{len(terms)}_{loop}")
-            terms.append(value)
-            with m.If(begin | (step & wrap[loop])):
-                m.d.sync += value.eq(start)
-            with m.Elif(step & advance[loop]):
-                m.d.sync += value.eq(value + increment)
-            return value
-
-        terms: list[Signal] = []
-        for loop in loops:
-            with m.If(begin | (step & wrap[loop])):
-                m.d.sync += index[loop].eq(0)
-            with m.Elif(step & advance[loop]):
-                m.d.sync += index[loop].eq(index[loop] + 1)
-        address, coordinate, offset = config.address_bits, signed(COORDINATE), signed(33)
-        row = term("h", d.row_start, d.row_step, coordinate)
-        column = term("w", d.column_start, d.column_step, coordinate)
-        low_q = term("w", d.low_q, -d.tile_q, coordinate)
-        high_q = term("w", d.high_q, -d.tile_q, coordinate)
-        in_h = term("h", d.in_h_start, d.in_h_step, offset)
-        in_w = term("w", d.in_w_start, d.in_w_step, offset)
-        in_c = term("c", 0, d.in_c_step, address)
-        in_m = term("m", 0, d.in_m_step, address)
-        in_g = term("g", d.input_address, d.in_g_step, address)
-        weight_step_c = Mux(last["m"], d.weight_bytes_m, d.weight_bytes)
-        weight_c = term("c", 0, weight_step_c, address)
-        weight_m = term("m", 0, d.weight_m_step, address)
-        weight_g = term("g", d.weight_address, d.weight_g_step, address)
-        bias_m = term("m", 0, d.bias_m_step, address)
-        bias_g = term("g", d.bias_address, d.bias_g_step, address)
-        scale_m = term("m", 0, d.scale_m_step, address)
-        scale_g = term("g", d.scale_address, d.scale_g_step, address)
-        out_h = term("h", 0, d.out_h_step, address)
-        out_w = term("w", 0, d.out_w_step, address)
-        out_m = term("m", 0, d.out_m_step, address)
-        out_g = term("g", d.output_address, d.out_g_step, address)
-
-        # An operand is new in the first tile and wherever one of its loops moves or starts over.
-        new_input, new_weights, new_parameters = Signal(), Signal(), Signal()
-        with m.If(begin):
-            m.d.sync += [new_input.eq(1), new_weights.eq(1), new_parameters.eq(1)]
-        with m.Elif(step):
-            hw_moves = advance["h"] | advance["w"]
-            m.d.sync += [
-                new_input.eq(
-                    advance["c"]
-                    | advance["g"]
-                    | hw_moves
-                    | (
-                        advance["m"]
-                        & (
-                            depthwise
-                            | ~single["c"]
-                            | (outputs_first & ~(single["h"] & single["w"]))
-                        )
-                    )
-                ),
-                new_weights.eq(
-                    advance["c"]
-                    | advance["m"]
-                    | advance["g"]
-                    | (hw_moves & (~single["c"] | (~outputs_first & ~single["m"])))
-                ),
-                new_parameters.eq(
-                    advance["m"] | advance["g"] | (hw_moves & ~outputs_first & ~single["m"])
-                ),
-            ]
-
-        # Stage 1: clip the span to the tensor, add pairs of terms.
-        span_h = Mux(last["h"], d.span_h_last, d.span_h)
-        span_w = Mux(last["w"], d.span_w_last, d.span_w)
-        span_bytes = Mux(last["w"], d.span_bytes_last, d.span_bytes)
-
-        def clip(name: str, start: Value, span: Value, size: Value, shape: Shape) -> tuple:
-            """First position inside [0, size) and the one behind the last, unclipped count."""
-            first = Signal(shape, reset_less=True, name=f"{name}_first")
-            end = Signal(shape, reset_less=True, name=f"{name}_end")
-            stop = Signal(shape, name=f"{name}_stop")
-            limit = Signal(shape, name=f"{name}_limit")
-            m.d.comb += [stop.eq(start + span), limit.eq(size)]
-            m.d.sync += [
-                first.eq(Mux(start < 0, 0, start)),
-                end.eq(Mux(stop < limit, stop, limit)),
-            ]
-            return first, end
-
-        row_first, row_end = clip("row", row, span_h, d.in_height, coordinate)
-        column_first, column_end = clip("column", column, span_w, d.in_width, coordinate)
-        byte_first, byte_end = clip("byte", in_w, span_bytes, d.in_row_pitch, signed(34))
-        sums = {}
-        for name, value in (
-            ("in_hw", Mux(in_h < 0, 0, in_h) + Mux(in_w < 0, 0, in_w)),
-            ("in_cm", in_c + in_m),
-            ("in_g", in_g),
-            ("weight_cm", weight_c + weight_m),
-            ("weight_g", weight_g),
-            ("out_hw", out_h + out_w),
-            ("out_mg", out_m + out_g),
-        ):
-            sums[name] = Signal(address, reset_less=True, name=f"sum_{name}")
-            m.d.sync += sums[name].eq(value)
-        in_cmg = Signal(address, reset_less=True)
-
-        # Stage 2: the tile as each consumer wants it.
-        fetch, load, compute, write = (
-            Signal(FetchTile(config), reset_less=True),
-            Signal(LoadTile(config), reset_less=True),
-            Signal(ComputeTile(config), reset_less=True),
-            Signal(WriteTile(config), reset_less=True),
-        )
-        rows, columns = Signal(coordinate), Signal(coordinate)
-        m.d.comb += [
-            rows.eq(row_end - row_first),
-            columns.eq(column_end - column_first),
-        ]
-        empty = (rows <= 0) | (columns <= 0)
-        pixel_last = Mux(depthwise, last["m"], last["c"])
-        tile_m = Mux(last["m"], d.tile_m_last, d.tile_m)
-        m_groups = Mux(last["m"], d.m_groups_last, d.m_groups)
-        m_tail = Mux(last["m"], d.m_tail_last, d.m_tail)
-        c_steps = Mux(last["c"], d.c_steps_last, d.c_steps)
-        pixel_bytes = Mux(pixel_last, d.pixel_bytes_last, d.pixel_bytes)
-        weight_length = Mux(
-            last["c"],
-            Mux(last["m"], d.weight_bytes_mc, d.weight_bytes_c),
-            Mux(last["m"], d.weight_bytes_m, d.weight_bytes),
-        )
-        common = {
-            "new_parameters": new_parameters,
-            "new_weights": new_weights,
-            "new_input": new_input,
-        }
-        values = {
-            id(fetch): {
-                **common,
-                "bias_address": bias_m + bias_g,
-                "scale_address": scale_m + scale_g,
-                "weight_address": sums["weight_cm"] + sums["weight_g"],
-                "input_address": sums["in_hw"] + in_cmg,
-                "tile_m": tile_m,
-                "weight_length": weight_length,
-                "input_length": Mux(d.row_segments, byte_end - byte_first, pixel_bytes),
-                "rows": Mux(empty, 0, rows),
-                "columns": Mux(empty, 0, columns),
-            },
-            id(load): {
-                **common,
-                "skip_rows": Mux(row < 0, -row, 0),
-                "rows": Mux(empty, 0, rows),
-                "skip_columns": Mux(column < 0, -column, 0),
-                "columns": Mux(empty, 0, columns),
-                "tile_m": tile_m,
-                "m_groups": m_groups,
-                "m_tail": m_tail,
-                "c_steps": c_steps,
-                "c_tail": Mux(last["c"], d.c_tail_last, d.c_tail),
-                "pixel_words": Mux(pixel_last, d.pixel_words_last, d.pixel_words),
-                "word_tail": Mux(pixel_last, d.word_tail_last, d.word_tail),
-            },
-            id(compute): {
-                **common,
-                "first_c": index["c"] == 0,
-                "last_c": last["c"],
-                "rows": Mux(last["h"], d.rows_last, d.rows),
-                "column_groups": Mux(last["w"], d.column_groups_last, d.column_groups),
-                "column_tail": Mux(last["w"], d.column_tail_last, d.column_tail),
-                "m_groups": m_groups,
-                "m_tail": m_tail,
-                "c_steps": c_steps,
-                "row": row,
-                "low_q": low_q,
-                "high_q": high_q,
-            },
-            id(write): {"address": sums["out_hw"] + sums["out_mg"]},
-        }
+        single = {loop: Signal(name=f"single_{loop}") for loop in LOOPS}
+        self._run(m, row, tile, first, depthwise, last, single, advance, wrap)
+        self._news(m, tile, first, advance, wrap, single, last, depthwise)
 
         queues = []
-        for name, tile, port in (
-            ("fetch", fetch, self.o_fetch),
-            ("load", load, self.o_load),
-            ("compute", compute, self.o_compute),
-            ("write", write, self.o_write),
+        for name, port in (
+            ("fetch", self.o_fetch),
+            ("load", self.o_load),
+            ("compute", self.o_compute),
+            ("write", self.o_write),
         ):
-            m.submodules[f"{name}_queue"] = queue = StreamFifo(tile.shape(), depth=AHEAD)
+            layout = port.payload.shape()
+            m.submodules[f"{name}_queue"] = queue = StreamFifo(layout, depth=AHEAD)
             wiring.connect(m, queue.o, wiring.flipped(port))
-            m.d.comb += queue.i.payload.eq(tile)
+            for field, _ in layout:
+                source = tile[_OTHERWISE.get((name, str(field)), str(field))]
+                m.d.comb += queue.i.payload[field].eq(source)
             queues.append(queue)
 
+        finished = Signal()
+        m.d.comb += finished.eq(row.result == Result.HIGH_Q)
         with m.FSM():
             with m.State("IDLE"):
                 m.d.comb += begin.eq(self.start)
                 with m.If(self.start):
-                    m.d.sync += self.done.eq(0)
-                    m.next = "CLIP"
-            with m.State("CLIP"):
-                m.next = "ADD"
-            with m.State("ADD"):
-                m.d.sync += in_cmg.eq(sums["in_cm"] + sums["in_g"])
-                m.next = "FORM"
-            with m.State("FORM"):
-                for tile in (fetch, load, compute, write):
-                    for field, value in values[id(tile)].items():
-                        m.d.sync += tile[field].eq(value)
+                    m.d.sync += [self.done.eq(0), first.eq(1)]
+                    m.next = "RUN"
+            with m.State("RUN"), m.If(finished):
                 m.next = "HAND OUT"
             with m.State("HAND OUT"):
                 ready = Signal()
-                m.d.comb += ready.eq(
-                    queues[0].i.ready & queues[1].i.ready & queues[2].i.ready & queues[3].i.ready
-                )
+                m.d.comb += ready.eq(Cat(queue.i.ready for queue in queues).all())
                 with m.If(ready):
                     for queue in queues[:3]:
                         m.d.comb += queue.i.valid.eq(1)
-                    m.d.comb += [queues[3].i.valid.eq(compute.last_c), step.eq(1)]
-                    with m.If(inner_last & last["g"]):
+                    m.d.comb += queues[3].i.valid.eq(last["c"])
+                    m.d.sync += first.eq(0)
+                    with m.If(Cat(last.values()).all()):
                         m.d.sync += self.done.eq(1)
                         m.next = "IDLE"
                     with m.Else():
-                        m.next = "CLIP"
+                        m.d.comb += step.eq(1)
+                        m.next = "RUN"
         return m
+
+    def _tile(self, m: Module) -> dict[str, Signal]:
+        """A register for each field that any consumer wants, as wide as the widest asks."""
+        shapes: dict[str, Shape] = {}
+        for name, layout in (
+            ("fetch", FetchTile(self._config)),
+            ("load", LoadTile(self._config)),
+            ("compute", ComputeTile(self._config)),
+            ("write", WriteTile(self._config)),
+        ):
+            for field, place in layout:
+                field = _OTHERWISE.get((name, str(field)), str(field))
+                shape = Shape.cast(place.shape)
+                if field not in shapes or shapes[field].width < shape.width:
+                    shapes[field] = shape
+        return {
+            name: Signal(shape, reset_less=True, name=f"tile_{name}")
+            for name, shape in shapes.items()
+        }
+
+    def _loops(self, m, step, begin, last, advance, wrap, outputs_first) -> None:
+        """Which loop goes on from this tile to the next, and which start over with it."""
+        goes = {loop: Signal(name=f"goes_{loop}") for loop in LOOPS}
+        over = {loop: Signal(name=f"over_{loop}") for loop in LOOPS}
+        hw_last = last["h"] & last["w"]
+        m.d.comb += goes["c"].eq(~last["c"])
+        with m.If(outputs_first):
+            m.d.comb += [
+                goes["w"].eq(last["c"] & ~last["w"]),
+                goes["h"].eq(last["c"] & last["w"] & ~last["h"]),
+                goes["m"].eq(last["c"] & hw_last & ~last["m"]),
+            ]
+        with m.Else():
+            m.d.comb += [
+                goes["m"].eq(last["c"] & ~last["m"]),
+                goes["w"].eq(last["c"] & last["m"] & ~last["w"]),
+                goes["h"].eq(last["c"] & last["m"] & last["w"] & ~last["h"]),
+            ]
+        m.d.comb += [
+            goes["g"].eq(last["c"] & last["m"] & hw_last),
+            # A loop starts over when any loop outside it goes on.
+            over["h"].eq(goes["g"] | (outputs_first & goes["m"])),
+            over["w"].eq(over["h"] | goes["h"]),
+            over["m"].eq(goes["g"] | (~outputs_first & (goes["h"] | goes["w"]))),
+            over["c"].eq(~goes["c"]),
+        ]
+        for loop in LOOPS:
+            with m.If(begin | step):
+                m.d.sync += [
+                    advance[loop].eq(goes[loop] & ~begin),
+                    wrap[loop].eq(over[loop] | begin),
+                ]
+
+    def _run(self, m, row, tile, first, depthwise, last, single, advance, wrap) -> None:
+        """Both operands, the sum, and what is taken from them."""
+        config, d = self._config, self.descriptor
+        widths = [config.address_bits, COORDINATE, len(tile["input_length"])]
+        width = max(*widths, len(tile["weight_length"]))
+        m.submodules.words = words = memory.Memory(
+            shape=unsigned(32), depth=128, init=[], attrs=_UNCHECKED
+        )
+        m.submodules.cells = cells = memory.Memory(
+            shape=unsigned(width), depth=32, init=[], attrs=_UNCHECKED
+        )
+        word_port, word_write = words.read_port(), words.write_port()
+        cell_port, cell_write = cells.read_port(), cells.write_port()
+        assert len(CELLS) <= 32
+
+        def of(flags: dict[str, Signal], loop: Value) -> Value:
+            chosen = Signal(name=f"chosen_{len(choices)}")
+            choices.append(chosen)
+            with m.Switch(loop):
+                for number, name in enumerate(LOOPS):
+                    with m.Case(number):
+                        m.d.comb += chosen.eq(flags[name])
+            return chosen
+
+        choices: list[Signal] = []
+        # Read.
+        pixel_last, run_last, picked = Signal(), Signal(), Signal(2)
+        m.d.comb += [
+            pixel_last.eq(Mux(depthwise, last["m"], last["c"])),
+            run_last.eq(Mux(d.row_segments, last["w"], pixel_last)),
+        ]
+        goes_next, last_next = of(advance, row.loop), of(last, row.loop)
+        with m.Switch(row.pick):
+            for pick, bits in (
+                (Pick.STEP, goes_next),
+                (Pick.LAST, last_next),
+                (Pick.LAST_M, last["m"]),
+                (Pick.PIXEL, pixel_last),
+                (Pick.RUN, run_last),
+                (Pick.WEIGHTS, Cat(last["m"], last["c"])),
+            ):
+                with m.Case(pick):
+                    m.d.comb += picked.eq(bits)
+        m.d.comb += [
+            word_port.addr.eq(row.word | picked),
+            cell_port.addr.eq(row.cell),
+            word_write.addr.eq(self.word.index),
+            word_write.data.eq(self.word.data),
+            word_write.en.eq(self.word.valid),
+        ]
+        loop, cell = Signal(len(row.loop)), Signal(len(row.cell))
+        m.d.sync += [loop.eq(row.loop), cell.eq(row.cell)]
+
+        # Load.
+        left, right = Signal(width, reset_less=True), Signal(width, reset_less=True)
+        carry = Signal(reset_less=True)
+        total = Signal(width)
+        # The carry takes part as a bit below both operands: one adder for all three.
+        m.d.comb += total.eq((Cat(carry, left) + Cat(carry, right))[1:])
+        negative = total[COORDINATE - 1]
+        row_before, column_before, column_over = Signal(), Signal(), Signal()
+        goes_on, starts_over = of(advance, loop), of(wrap, loop)
+        keep_left, keep_right = Signal(), Signal()
+        left_total, right_total, invert = Signal(), Signal(), Signal()
+        with m.Switch(row.left):
+            for code, keep in (
+                (Left.RESULT, C(1)),
+                (Left.CELL, C(1)),
+                (Left.ROOT, ~starts_over),
+                (Left.NESTED, C(1)),
+                (Left.CELL_IF_ROW_BEFORE, row_before),
+                (Left.CELL_IF_COLUMN_BEFORE, column_before),
+                (Left.CELL_UNLESS_COLUMN_BEFORE, ~column_before),
+                (Left.CELL_IF_RUN_BEFORE, column_before & d.row_segments),
+            ):
+                with m.Case(code):
+                    m.d.comb += keep_left.eq(keep)
+        with m.Switch(row.right):
+            for code, keep in (
+                (Right.WORD, C(1)),
+                (Right.MINUS_WORD, C(1)),
+                (Right.WORD_IF_MOVED, goes_on | starts_over),
+                (Right.WORD_IF_ADVANCED, goes_on),
+                (Right.COUNT, starts_over),
+                (Right.RESULT, C(1)),
+                (Right.MINUS_RESULT_IF_BELOW, negative),
+                (Right.MINUS_RESULT_IF_ABOVE, ~negative),
+                (Right.MINUS_RESULT_IF_RUN_OVER, column_over & d.row_segments),
+                (Right.RESULT_UNLESS_ROW_BEFORE, ~row_before),
+            ):
+                with m.Case(code):
+                    m.d.comb += keep_right.eq(keep)
+        m.d.comb += [
+            left_total.eq((row.left == Left.RESULT) | ((row.left == Left.NESTED) & starts_over)),
+            right_total.eq(row.right >= Right.RESULT),
+            invert.eq(
+                (row.right == Right.MINUS_WORD)
+                | (row.right == Right.COUNT)
+                | (row.right == Right.MINUS_RESULT_IF_BELOW)
+                | (row.right == Right.MINUS_RESULT_IF_ABOVE)
+                | (row.right == Right.MINUS_RESULT_IF_RUN_OVER)
+            ),
+        ]
+        with m.If(keep_left):
+            m.d.sync += left.eq(Mux(left_total, total, cell_port.data))
+        with m.Else():
+            m.d.sync += left.eq(0)
+        with m.If(keep_right):
+            m.d.sync += [
+                right.eq(Mux(right_total, total, word_port.data[:width]) ^ invert.replicate(width)),
+                carry.eq(invert),
+            ]
+        with m.Else():
+            m.d.sync += [
+                right.eq(0),
+                carry.eq((row.right == Right.COUNT) & goes_on),
+            ]
+        writes, counts = Signal(), Signal()
+        target, whose = Signal(len(row.cell)), Signal(len(row.loop))
+        m.d.sync += [
+            writes.eq((row.left == Left.ROOT) | (row.left == Left.NESTED)),
+            counts.eq(row.right == Right.COUNT),
+            target.eq(cell),
+            whose.eq(loop),
+        ]
+        self._capture(m, row, tile, word_port.data)
+
+        # Sum.
+        m.d.comb += [
+            cell_write.addr.eq(target),
+            cell_write.data.eq(total),
+            cell_write.en.eq(writes),
+        ]
+        ends = Signal()
+        # The counts are negative and go up to -1.
+        m.d.comb += ends.eq(total[:16].all())
+        for number, name in enumerate(LOOPS):
+            with m.If(counts & (whose == number)):
+                m.d.sync += last[name].eq(ends)
+                with m.If(first):
+                    m.d.sync += single[name].eq(ends)
+
+        empty, nothing = Signal(), Signal()
+        m.d.comb += nothing.eq(negative | ~total[:COORDINATE].any())
+        with m.Switch(row.result):
+            with m.Case(Result.ROW):
+                m.d.sync += row_before.eq(negative)
+            with m.Case(Result.COLUMN):
+                m.d.sync += column_before.eq(negative)
+            with m.Case(Result.COLUMN_OVER):
+                m.d.sync += column_over.eq(~negative)
+            with m.Case(Result.ROWS):
+                m.d.sync += [tile["rows"].eq(total), empty.eq(nothing)]
+            with m.Case(Result.COLUMNS):
+                m.d.sync += [tile["columns"].eq(total), empty.eq(empty | nothing)]
+            with m.Case(Result.INPUT_ADDRESS), m.If(empty):
+                # Behind both.
+                m.d.sync += [tile["rows"].eq(0), tile["columns"].eq(0)]
+        for result in Result:
+            name = result.name.lower()
+            if name in tile and name not in ("rows", "columns"):
+                with m.If(row.result == result):
+                    m.d.sync += tile[name].eq(total)
+
+    def _capture(self, m: Module, row, tile: dict[str, Signal], word: Value) -> None:
+        """Fields that stand in a word as they are wanted."""
+        for capture, fields in (
+            (Capture.ROWS, {"output_rows": "rows"}),
+            (Capture.COLUMN_GROUPS, {"column_groups": "column_groups"}),
+            (Capture.COLUMN_TAIL, {"column_tail": "column_tail"}),
+            (Capture.CHANNELS, {"tile_m": "tile_m", "m_groups": "m_groups"}),
+            (Capture.CHANNEL_TAIL, {"m_tail": "m_tail"}),
+            (Capture.STEPS, {"c_steps": "c_steps", "c_tail": "c_tail"}),
+            (Capture.PIXEL, {"pixel_words": "pixel_words", "word_tail": "word_tail"}),
+            (Capture.WEIGHT_LENGTH, {"weight_length": "weight_bytes"}),
+        ):
+            with m.If(row.capture == capture):
+                for name, source in fields.items():
+                    field = _FIELDS[source]
+                    low = field.bit % 32
+                    m.d.sync += tile[name].eq(word[low : low + field.width])
+
+    def _news(self, m, tile, first, advance, wrap, single, last, depthwise) -> None:
+        """An operand is new in the first tile and where one of its loops shows another index."""
+        changed = {loop: Signal(name=f"changed_{loop}") for loop in LOOPS}
+        for loop in LOOPS:
+            m.d.comb += changed[loop].eq(advance[loop] | (wrap[loop] & ~single[loop]) | first)
+        m.d.comb += [
+            tile["new_parameters"].eq(changed["g"] | changed["m"]),
+            tile["new_weights"].eq(changed["g"] | changed["m"] | changed["c"]),
+            tile["new_input"].eq(
+                changed["h"]
+                | changed["w"]
+                | Mux(depthwise, changed["m"], changed["g"] | changed["c"])
+            ),
+            tile["first_c"].eq(wrap["c"]),
+            tile["last_c"].eq(last["c"]),
+        ]

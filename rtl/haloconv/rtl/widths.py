@@ -13,6 +13,7 @@ __all__ = [
     "TABLE_BYTES",
     "ComputeTile",
     "DescriptorLayout",
+    "DescriptorWord",
     "DrainToken",
     "FetchTile",
     "LoadTile",
@@ -48,8 +49,23 @@ def _shape(width: int, signed_: bool) -> Shape:
     return signed(width) if signed_ else unsigned(width)
 
 
+_KEPT = (
+    "last", "raw", "has_bias", "load_scale", "row_segments", "order", "mode", "binary",
+    "maximum", "rounding", "in_zero_point", "out_zero_point", "clamp_low", "clamp_high", "low_p",
+    "high_p", "kernel_h", "stride_h", "kernel_w", "stride_w", "taps", "dilation_q", "dilation_p",
+    "dilation_h", "phases", "in_height", "in_row_pitch", "in_pixel_pitch", "out_pixel_pitch",
+    "out_column_step", "out_row_pitch", "input_address", "weight_address", "bias_address",
+    "scale_address", "output_address", "elements",
+)  # fmt: skip
+_STEPS = ("_word", "_bank")
+
+
 class DescriptorLayout(data.FlexibleLayout):
-    """The fields of a layer descriptor, by name and place (haloconv.planner.descriptor)."""
+    """The fields of a layer descriptor that blocks have at hand while a layer runs.
+
+    Names and places are those of :mod:`haloconv.planner.descriptor`. All other fields are read word
+    by word: by the tile sequencer, or when the descriptor is checked.
+    """
 
     def __init__(self) -> None:
         super().__init__(
@@ -57,8 +73,16 @@ class DescriptorLayout(data.FlexibleLayout):
             {
                 field.name: data.Field(_shape(field.width, field.signed), field.bit)
                 for field in FIELDS
+                if field.name in _KEPT or field.name.endswith(_STEPS)
             },
         )
+
+
+class DescriptorWord(data.StructLayout):
+    """A 32-bit word of a descriptor, when it is ``valid``."""
+
+    def __init__(self) -> None:
+        super().__init__({"valid": 1, "index": index_bits(DESCRIPTOR_BYTES // 4), "data": 32})
 
 
 class Position(data.StructLayout):
