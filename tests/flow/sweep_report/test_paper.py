@@ -44,7 +44,7 @@ def test_svg(chart: dict[str, Any]) -> None:
 
 
 def test_svg_is_the_same_again(chart: dict[str, Any]) -> None:
-    # The library numbers its clip paths through the life of the process.
+    # With clipped marks it would not be: the library numbers their paths as it goes.
     assert svg_of(chart, "T", "s") == svg_of(chart, "T", "s")
 
 
