@@ -9,7 +9,13 @@ from amaranth.lib.wiring import In, Out
 from haloconv.planner.config import EngineConfig
 from haloconv.planner.descriptor import ELEMENTWISE, FIELDS, MARK
 from haloconv.planner.requantization import ROUNDINGS
-from haloconv.rtl.widths import DescriptorLayout, DescriptorWord
+from haloconv.rtl.widths import (
+    DescriptorLayout,
+    DescriptorWord,
+    channel_bits,
+    span_bits,
+    step_bits,
+)
 
 __all__ = ["DescriptorCheck"]
 
@@ -27,8 +33,20 @@ end."""
 
 
 def limits(config: EngineConfig) -> dict[str, int]:
-    """Return the largest values of fields, as the blocks are built."""
+    """Return the largest values of fields, as the blocks are built.
+
+    Counters of the datapath are only as wide as what the buffers can hold.
+    """
+    counters = (
+        (span_bits(config), (
+            "rows", "rows_last", "column_groups", "column_groups_last", "span_h", "span_h_last",
+            "span_w", "span_w_last", "pixel_words", "pixel_words_last",
+        )),
+        (step_bits(config), ("c_steps", "c_steps_last", "taps")),
+        (channel_bits(config), ("tile_m", "tile_m_last")),
+    )  # fmt: skip
     return {
+        **{name: (1 << bits) - 1 for bits, names in counters for name in names},
         "input_words": config.input_words,
         "weight_words": config.weight_words,
         "psum_words": config.psum_words,

@@ -20,7 +20,11 @@ __all__ = [
     "Position",
     "Segment",
     "WriteTile",
+    "channel_bits",
+    "group_bits",
     "index_bits",
+    "span_bits",
+    "step_bits",
     "tree_sum",
 ]
 
@@ -33,6 +37,30 @@ COORDINATE = 18
 def index_bits(count: int) -> int:
     """Bits of an index below ``count``, at least one (Amaranth makes range(1) zero wide)."""
     return max(1, bits_for(check_int("Count", count, 1) - 1))
+
+
+def span_bits(config: EngineConfig) -> int:
+    """Bits of a count of rows, columns or words of a tile: each takes a halo buffer word at least,
+    and descriptors beyond are refused.
+    """
+    return bits_for(config.split_lanes * config.input_words)
+
+
+def step_bits(config: EngineConfig) -> int:
+    """Bits of a count of taps or operand steps of a tile: each takes a weight word at least, and
+    descriptors beyond are refused.
+    """
+    return bits_for(config.weight_words)
+
+
+def group_bits(config: EngineConfig) -> int:
+    """Bits of a count of groups of Pm output channels of a tile."""
+    return bits_for(config.channel_groups)
+
+
+def channel_bits(config: EngineConfig) -> int:
+    """Bits of a count of output channels of a tile."""
+    return bits_for(config.channel_groups * config.out_lanes)
 
 
 def tree_sum(terms: list[Value]) -> Value:
