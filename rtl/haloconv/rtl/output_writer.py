@@ -2,6 +2,7 @@
 
 from amaranth import *
 from amaranth.lib import data, stream, wiring
+from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for, exact_log2
 
@@ -22,7 +23,8 @@ class OutputWriter(wiring.Component):
     Timing: latency 2 from row to beat. A row takes one cycle for each ``bus_bytes`` of it, and as
     many as the beats that it completes or ends if that is more. Cuts all paths to the write port.
 
-    Resources: an address adder, a beat rotator.
+    Resources: an address adder, a memory of four addresses, a beat rotator, three beats of
+    registers.
 
     Parameters
     ----------
@@ -68,141 +70,164 @@ class OutputWriter(wiring.Component):
         m = Module()
         config, d = self._config, self.descriptor
         bus, q = config.bus_bytes, config.results_per_cycle
-        address_bits = config.address_bits
-        piece_valid, piece_free = Signal(), Signal()
-        piece_address = Signal(address_bits, reset_less=True)
-        piece_count = Signal(bits_for(bus), reset_less=True)
-        piece_bytes = Signal(8 * bus, reset_less=True)
+        shift = exact_log2(bus)
 
-        # Stage 1: the address of each row, its bytes cut into pieces of at most a beat.
+        # Stage 1: the bytes of each row, cut into pieces of at most a beat.
         pieces = -(-4 * q // bus)
         piece = Signal(index_bits(pieces))
         total = Signal(bits_for(4 * q))
         rest = Signal(bits_for(4 * q))
+        count = Signal(bits_for(bus))
         row_last, take = Signal(), Signal()
         have_tile = Signal()
         row = self.i.payload
-        level = row.level
-        at = {
-            name: Signal(address_bits, reset_less=True, name=f"at_{name}")
-            for name in ("row", "column_step", "group", "column", "step")
-        }
+        piece_valid, piece_done, piece_free = Signal(), Signal(), Signal()
+        piece_count = Signal.like(count, reset_less=True)
+        piece_level = Signal(3, reset_less=True)
+        piece_bytes = Signal(8 * bus, reset_less=True)
+        padded = Signal(8 * bus * pieces)
         m.d.comb += [
             total.eq(Mux(d.raw, row.count << 2, row.count)),
             rest.eq(total - piece * bus),
             row_last.eq(rest <= bus),
+            count.eq(Mux(row_last, rest, bus)),
+            piece_free.eq(~piece_valid | piece_done),
             take.eq(self.i.valid & have_tile & piece_free),
             self.i.ready.eq(have_tile & piece_free & row_last),
-            self.i_tile.ready.eq(~have_tile),
+            self.written.eq(Mux(take, count, 0)),
+            padded.eq(row.bytes),
         ]
-        with m.If(~have_tile & self.i_tile.valid):
-            m.d.sync += have_tile.eq(1)
-            m.d.sync += [value.eq(self.i_tile.payload.address) for value in at.values()]
         with m.If(piece_free):
-            m.d.sync += piece_valid.eq(take)
-        padded = Signal(8 * bus * pieces)
-        m.d.comb += padded.eq(row.bytes)
-        with m.If(take):
             m.d.sync += [
-                piece.eq(Mux(row_last, 0, piece + 1)),
-                piece_address.eq(at["step"] + piece * bus),
-                piece_count.eq(Mux(row_last, rest, bus)),
+                piece_valid.eq(take),
+                piece_count.eq(count),
+                # Pieces within a row follow each other like the drain steps of a pixel.
+                piece_level.eq(Mux(row_last, row.level, 0)),
                 piece_bytes.eq(padded.word_select(piece, 8 * bus)),
             ]
-            m.d.comb += self.written.eq(Mux(row_last, rest, bus))
-        base, step = Signal(address_bits), Signal(address_bits)
-        moved = Signal(address_bits)
-        with m.Switch(level):
-            with m.Case(0):
-                m.d.comb += [base.eq(at["step"]), step.eq(Mux(d.raw, 4 * q, q))]
-            with m.Case(1):
-                m.d.comb += [base.eq(at["column"]), step.eq(d.out_pixel_pitch)]
-            with m.Case(2):
-                lanes = config.out_lanes
-                m.d.comb += [base.eq(at["group"]), step.eq(Mux(d.raw, 4 * lanes, lanes))]
-            with m.Case(3):
-                m.d.comb += [base.eq(at["column_step"]), step.eq(d.out_column_step)]
-            with m.Default():
-                m.d.comb += [base.eq(at["row"]), step.eq(d.out_row_pitch)]
-        m.d.comb += moved.eq(base + step)
-        with m.If(take & row_last):
-            for least, name in enumerate(("step", "column", "group", "column_step", "row")):
-                with m.If(level >= least):
-                    m.d.sync += at[name].eq(moved)
-            with m.If(level == 5):
-                m.d.sync += have_tile.eq(0)
+        with m.If(take):
+            m.d.sync += piece.eq(Mux(row_last, 0, piece + 1))
 
-        # Stage 2: merge pieces that fall into the same beat.
-        shift = exact_log2(bus)
-        held_valid = Signal()
-        held_beat = Signal(address_bits - shift, reset_less=True)
-        held_bytes = Signal(8 * bus, reset_less=True)
-        held_strobe = Signal(bus, reset_less=True)
-        beat = Signal(address_bits - shift)
-        offset = Signal(index_bits(bus))
-        spread = Signal(16 * bus)
-        strobes = Signal(2 * bus)
-        m.d.comb += [
-            beat.eq(piece_address[shift:]),
-            offset.eq(piece_address[:shift] if shift else 0),
-            spread.eq(piece_bytes << (offset << 3)),
-            strobes.eq(((1 << piece_count) - 1) << offset),
-        ]
-        same = held_valid & (held_beat == beat)
-        other = held_valid & (held_beat != beat)
-        overflows = strobes[bus:].any()
-        full = strobes[bus - 1]
-        merged_bytes, merged_strobe = Signal(8 * bus), Signal(bus)
-        for index in range(bus):
-            m.d.comb += merged_bytes.word_select(index, 8).eq(
-                Mux(
-                    strobes[index],
-                    spread.word_select(index, 8),
-                    held_bytes.word_select(index, 8),
-                )
-            )
-        m.d.comb += merged_strobe.eq(strobes[:bus] | Mux(same, held_strobe, 0))
-        out_free, emit, emit_held = Signal(), Signal(), Signal()
-        m.d.comb += out_free.eq(~self.o.valid | self.o.ready)
-        with m.If(out_free):
-            m.d.sync += self.o.valid.eq(emit)
-            m.d.sync += [
-                self.o.payload.address.eq(Cat(C(0, shift), Mux(emit_held, held_beat, beat))),
-                self.o.payload.data.eq(Mux(emit_held, held_bytes, merged_bytes)),
-                self.o.payload.strobe.eq(Mux(emit_held, held_strobe, merged_strobe)),
+        tile_ends = take & row_last & (row.level == 5)
+        with m.If(self.i_tile.valid & self.i_tile.ready):
+            m.d.sync += have_tile.eq(1)
+        with m.If(tile_ends):
+            m.d.sync += have_tile.eq(0)
+        m.d.comb += self.i_tile.ready.eq(~have_tile)
+        address = self._address(m, piece_free, piece_done, piece_level, piece_count)
+
+        # Stage 2: a piece begins in one beat and may end in the next.
+        offset, place = address[:shift], address[shift:]
+        end = Signal(shift + 1)
+        begun, ended, strobe = Signal(bus), Signal(bus), Signal(bus)
+        full, overflows = Signal(), Signal()
+        turned = [piece_bytes.word_select(index, 8) for index in range(bus)]
+        for bit in range(shift):
+            turned = [
+                Mux(offset[bit], turned[index - (1 << bit)], turned[index]) for index in range(bus)
             ]
-        done = Signal()
-        m.d.comb += piece_free.eq(~piece_valid | done)
-        with m.If(piece_valid & out_free):
-            with m.If(other):
-                # The held beat leaves first; the piece takes its place unless it needs two beats.
-                m.d.comb += [emit.eq(1), emit_held.eq(1), done.eq(~overflows)]
-                with m.If(overflows):
-                    m.d.sync += held_valid.eq(0)
-                with m.Else():
-                    m.d.sync += [
-                        held_beat.eq(beat),
-                        held_bytes.eq(spread[: 8 * bus]),
-                        held_strobe.eq(strobes[:bus]),
-                    ]
-            with m.Elif(full):
-                m.d.comb += [emit.eq(1), done.eq(1)]
-                m.d.sync += [
-                    held_valid.eq(overflows),
-                    held_beat.eq(beat + 1),
-                    held_bytes.eq(spread[8 * bus :]),
-                    held_strobe.eq(strobes[bus:]),
-                ]
-            with m.Else():
-                m.d.comb += done.eq(1)
-                m.d.sync += [
-                    held_valid.eq(1),
-                    held_beat.eq(beat),
-                    held_bytes.eq(merged_bytes),
-                    held_strobe.eq(merged_strobe),
-                ]
-        with m.Elif(out_free & held_valid & self.flush):
-            m.d.comb += [emit.eq(1), emit_held.eq(1)]
-            m.d.sync += held_valid.eq(0)
+        m.d.comb += [
+            end.eq(offset + piece_count),
+            full.eq(end[shift]),
+            overflows.eq(full & end[:shift].any()),
+            begun.eq(Cat(offset <= index for index in range(bus))),
+            ended.eq(Cat(end[:shift] > index for index in range(bus))),
+            # Of the first beat; of the next beat, those before the end.
+            strobe.eq(begun & (full.replicate(bus) | ended)),
+        ]
+
+        held_valid = Signal()
+        held_place = Signal(len(place), reset_less=True)
+        held_bytes = Signal(8 * bus, reset_less=True)
+        held_strobe = Signal(bus)  # none while nothing is held
+        out_free, go, other = Signal(), Signal(), Signal()
+        m.d.comb += [
+            out_free.eq(~self.o.valid | self.o.ready),
+            other.eq(held_valid & (held_place != place)),
+            go.eq(piece_valid & out_free),
+            # A held beat leaves before a piece of another beat, which takes its place unless it
+            # needs two beats.
+            piece_done.eq(go & ~(other & overflows)),
+        ]
+        merge = Signal(bus)
+        m.d.comb += merge.eq(strobe & (piece_valid & ~other).replicate(bus))
+        beat = Signal.like(self.o.payload, reset_less=True)
+        m.d.comb += self.o.payload.eq(beat)
+        with m.If(out_free):
+            m.d.sync += [
+                self.o.valid.eq(Mux(piece_valid, other | full, held_valid & self.flush)),
+                beat.address.eq(Cat(C(0, shift), Mux(held_valid, held_place, place))),
+                beat.strobe.eq(held_strobe | merge),
+            ]
+            for index in range(bus):
+                held = held_bytes.word_select(index, 8)
+                m.d.sync += beat.data.word_select(index, 8).eq(
+                    Mux(merge[index], turned[index], held)
+                )
+        spills = Signal()
+        m.d.comb += spills.eq(full & ~other)
+        with m.If(go):
+            kept = held_strobe & (~other & ~full).replicate(bus)
+            placed = strobe & (~(full & overflows)).replicate(bus)
+            m.d.sync += [
+                held_valid.eq(~full | (overflows ^ other)),
+                held_place.eq(place + spills),
+                held_strobe.eq(Mux(spills, ended, placed | kept)),
+            ]
+            for index in range(bus):
+                # Bytes of a full beat are not needed any more.
+                with m.If(full | strobe[index]):
+                    m.d.sync += held_bytes.word_select(index, 8).eq(turned[index])
+        with m.Elif(out_free & self.flush):
+            m.d.sync += [held_valid.eq(0), held_strobe.eq(0)]
         m.d.comb += self.idle.eq(~(piece_valid | held_valid | self.o.valid | self.i.valid))
         return m
+
+    def _address(self, m: Module, free: Value, done: Value, level: Value, count: Value) -> Signal:
+        """The address of the piece in stage 2.
+
+        Each loop's address is the one at which it advanced last, or a loop around it did. So there
+        is one word for each loop, written when it advances, and beside each loop the number of the
+        word that holds its address.
+        """
+        config, d = self._config, self.descriptor
+        address = Signal(config.address_bits, reset_less=True)
+        next_tile = Signal.like(address)
+        pending, load = Signal(), Signal()
+        m.d.comb += load.eq(pending & free)
+        with m.If(self.i_tile.valid & self.i_tile.ready):
+            m.d.sync += [pending.eq(1), next_tile.eq(self.i_tile.payload.address)]
+        with m.If(load):
+            m.d.sync += pending.eq(0)
+
+        # Words 0..3 are of the loops 1..4. A handful of words, read in the cycle of the address.
+        m.submodules.loops = loops = Memory(shape=unsigned(config.address_bits), depth=4, init=[])
+        write, read = loops.write_port(), loops.read_port(domain="comb")
+        holder = [Signal(2, reset_less=True, name=f"holder_{loop}") for loop in range(1, 4)]
+        base, step, moved = (Signal(config.address_bits, name=n) for n in ("base", "step", "moved"))
+        lanes = config.out_lanes
+        with m.Switch(level):
+            with m.Case(0):
+                m.d.comb += step.eq(count)
+            with m.Case(1):
+                m.d.comb += [read.addr.eq(holder[0]), step.eq(d.out_pixel_pitch)]
+            with m.Case(2):
+                m.d.comb += [read.addr.eq(holder[1]), step.eq(Mux(d.raw, 4 * lanes, lanes))]
+            with m.Case(3):
+                m.d.comb += [read.addr.eq(holder[2]), step.eq(d.out_column_step)]
+            with m.Default():
+                m.d.comb += [read.addr.eq(3), step.eq(d.out_row_pitch)]
+        m.d.comb += [
+            base.eq(Mux(level == 0, address, read.data)),
+            moved.eq(base + step),
+            write.en.eq(load | (done & (level != 0))),
+            write.addr.eq(Mux(load, 3, level - 1)),
+            write.data.eq(Mux(load, next_tile, moved)),
+        ]
+        with m.If(load | done):
+            m.d.sync += address.eq(write.data)
+        with m.If(write.en):
+            for loop, word in enumerate(holder):
+                with m.If(write.addr >= loop):
+                    m.d.sync += word.eq(write.addr)
+        return address
