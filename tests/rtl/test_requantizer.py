@@ -83,11 +83,12 @@ class Bench:
                 for cycle in range(len(vectors) + dut.latency):
                     if cycle >= dut.latency:
                         seen = cycle - dut.latency
-                        got = ctx.get(dut.o)
-                        if got != expectation[seen]:
+                        got, want = ctx.get(dut.o), expectation[seen]
+                        if dut.roundings and not raw:
+                            want %= 256  # the byte of an int8 result, and nothing above
+                        if got != want:
                             wrong.append(
-                                f"{mode} raw={raw} {setting} {vectors[seen]}: "
-                                f"{got}, not {expectation[seen]}"
+                                f"{mode} raw={raw} {setting} {vectors[seen]}: {got}, not {want}"
                             )
                     if cycle < len(vectors):
                         total, multiplier, shift = vectors[cycle]
@@ -375,7 +376,7 @@ ys.run_pass("tee -q -o " + sys.argv[2] + " stat -json", design)
 @pytest.mark.skipif(find_spec("pyosys") is None, reason="pyosys is not installed")
 @pytest.mark.parametrize(
     "roundings, luts, carries",
-    [(("double",), 205, 60), (INTEGER, 240, 60), (ROUNDINGS, 450, 76)],
+    [(("double",), 165, 66), (INTEGER, 205, 66), (ROUNDINGS, 360, 82)],
     ids=["double", "integer", "all"],
 )
 def test_ecp5_resources(tmp_path, roundings, luts, carries):

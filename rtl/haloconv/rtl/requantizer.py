@@ -42,9 +42,9 @@ class Requantizer(wiring.Component):
         i_sum -> align -> [normalise, round to 24 bits] -> 4 products -> middle two added -> P
           P ^ sign -> shift by 16, 8 -> 4, 2 -> 1 -> ^ sign -> + zero point + increment -> clamp
 
-    * A left shift leaves the range of int8 unless the sum fits 16 bits. So the sum is moved up by
-      a constant 16 bits, the shifter takes ``15 - i_shift`` of them back, and sums that do not fit
-      are marked as out of range.
+    * A left shift leaves the range of int8 unless the sum fits 16 bits. So such a sum is moved up
+      by a constant 16 bits, and the shifter takes ``15 - i_shift`` of them back. Any other stays
+      as it is, and stays out of range.
     * "double" and "double_up" round at bit 31 of P first. That sum is never formed: it matters to
       the second rounding only by a carry that runs from bit 30 through all bits below the second
       rounding bit, when all of them are one. Negative products are shifted as their ones'
@@ -90,7 +90,8 @@ class Requantizer(wiring.Component):
     clamp_low, clamp_high : In(signed(8))
         ``clamp_low`` <= ``clamp_high``.
     o : Out(signed(32))
-        Result of the sum of :attr:`latency` cycles ago: an int8 value, or the sum.
+        Result of the sum of :attr:`latency` cycles ago: the bits of an int8 value with zeros above,
+        or the sum.
 
     Raises
     ------
@@ -179,7 +180,7 @@ class Requantizer(wiring.Component):
         """Sum moved up by 16 bits or not, multiplier, and whether the sum was moved."""
         total, raw = self.i_sum, self.raw
         moved = Signal()
-        m.d.comb += moved.eq(Mux(is_float, fits, ~self.i_shift[5]) & ~raw)
+        m.d.comb += moved.eq(fits & (is_float | ~self.i_shift[5]) & ~raw)
         upper = Mux(moved, total[:15], total[16:31])
         low = _register(m, total[:16], "aligned_low", clear=moved)
         high = _register(m, Cat(upper, total[31]), "aligned_high")
@@ -195,29 +196,26 @@ class Requantizer(wiring.Component):
         )
         return Cat(low, high), multiplier, _register(m, moved, "moved")
 
-    def _lost(self, m: Module, is_float: Value, fits: Value) -> Value:
-        """Whether a left shift brings the sum out of range whatever the multiplier is, 0 apart.
+    def _fixed_amount(self, fits: Value) -> Value:
+        """Steps to the right beyond bit 31 of P: -1 - shift, or 15 - shift once the sum is moved.
 
-        So it does with sums of more than 16 bits, and with all but 0 if it is 16 or more. Of these
-        the multiples of 1024 need no mark, they leave the range after any shift.
+        A left shift by 16 or more, or of a sum of more than 16 bits, is out of range whatever the
+        multiplier is, 0 apart. No step at all leaves it there.
         """
         shift = self.i_shift
-        reasons = Cat(~fits, shift[4] & self.i_sum[:10].any())
-        return _register(m, reasons, "lost", clear=self.raw | is_float | shift[5]).any()
+        stays = ~shift[5] & (shift[4] | ~fits)
+        return Cat(~shift[:4], shift[5] & ~shift[4]) & ~stays.replicate(5)
 
     def _prepare(self, m: Module) -> tuple[tuple[Value, Value], Value, Value]:
         """First stage without "fp32"."""
-        shift = self.i_shift
         fits = ~_differs(self.i_sum[15:31], self.i_sum[31])
         a, q, moved = self._align(m, Const(0), fits)
-        lost = self._lost(m, Const(0), fits)
-        amount = Cat(~shift[:4], shift[5] & ~shift[4])
-        amount = _register(m, amount, "amount", clear=self.raw)
-        return (a[:16], a[16:].as_signed()), q, Cat(amount, moved, lost & q[30])
+        amount = _register(m, self._fixed_amount(fits), "amount", clear=self.raw)
+        return (a[:16], a[16:].as_signed()), q, Cat(amount, moved, Const(0, 1))
 
     def _prepare_float(self, m: Module) -> tuple[tuple[Value, Value], Value, Value]:
         """First four stages with "fp32": bring the sum to 31 bits and sign, round it to 24."""
-        total, shift = self.i_sum, self.i_shift
+        total = self.i_sum
         float_now = self._selected("fp32") & ~self.raw
         is_float = _register(m, float_now, "is_float_now")
 
@@ -225,15 +223,15 @@ class Requantizer(wiring.Component):
         empty = [~_differs(total[k : k + 4], total[31]) for k in range(27, 2, -4)]
         fits = ~_differs(total[15:31], total[31])
         a, q, moved = self._align(m, float_now, fits)
-        lost = self._lost(m, float_now, fits)
         empty_8 = _register(
             m, Cat(empty[0] & empty[1], empty[4] & empty[5]), "empty_8", clear=~float_now
         )
         empty_4 = _register(m, Cat(*empty[::2]), "empty_4", clear=~float_now)
-        # Right shift: -1 - shift, 15 - shift once the sum is moved, 118 - exponent + normalising.
-        fixed = Cat(~shift[:4], shift[5] & ~shift[4])
+        # Right shift of a float: 118 - exponent + normalising.
         amount = Signal(signed(9))
-        m.d.comb += amount.eq(Mux(float_now, 118 - self.i_multiplier[23:31], fixed))
+        m.d.comb += amount.eq(
+            Mux(float_now, 118 - self.i_multiplier[23:31], self._fixed_amount(fits))
+        )
         amount = _register(m, amount, "amount_1", clear=self.raw)
 
         # Steps 8 and 4.
@@ -243,7 +241,7 @@ class Requantizer(wiring.Component):
         a = Mux(by_4, Cat(Const(0, 4), a[:28]), a)
         a = _register(m, a, "normalised_4")
         steps = _register(m, Cat(by_4, by_8, moved & is_float), "steps_2")
-        control = _register(m, Cat(moved, lost & q[30]), "control_2")
+        control = _register(m, moved, "control_2")
         q, amount = _register(m, q, "multiplier_2"), _register(m, amount, "amount_2")
 
         # Steps 2 and 1. Of the bits that the rounding drops, only "any" is kept below the half.
@@ -276,7 +274,7 @@ class Requantizer(wiring.Component):
         q = _register(m, q, "multiplier_4")
         far = ~right[9] & right[5:9].any()
         amount = right[:5] | far.replicate(5)
-        return (low, high), q, Cat(amount, control[0], control[1] | (right[9] & nonzero))
+        return (low, high), q, Cat(amount, control, right[9] & nonzero)
 
     def _multiply(
         self, m: Module, multiplicand: tuple[Value, Value], multiplier: Value, control: Value
@@ -401,30 +399,30 @@ class Requantizer(wiring.Component):
         return ones, zeros
 
     def _finish(self, m: Module, floor: Value, up: Value, over: Value, passing: Value) -> None:
-        """Two stages: zero point and increment, then clamp or raw sum."""
-        raw, low, high = self.raw, self.clamp_low, self.clamp_high
-        # One adder with carry in: the lowest bit makes the carry. -256 - 128 .. 256 + 127.
+        """Two stages: zero point and increment, then clamp; the lower bound or a raw sum."""
+        # Distances above ``clamp_low`` are clamped to 0 and ``span``, then it is added again: one
+        # comparison, and the flip-flops' own reset. These stand still while sums come.
+        low = _register(m, self.clamp_low, "low", clear=self.raw)
+        offset = Signal(signed(9), name="offset", reset_less=True)
+        span = Signal(8, name="span", reset_less=True)
+        m.d.sync += [
+            offset.eq(self.zero_point - self.clamp_low),
+            span.eq(self.clamp_high - self.clamp_low),
+        ]
+        # One adder with carry in: the lowest bit makes the carry. -256 - 255 .. 256 + 255.
         moved = Signal(signed(11))
-        m.d.comb += moved.eq(
-            Cat(Const(1, 1), floor).as_signed() + Cat(up, self.zero_point).as_signed()
-        )
-        # Bits 8 and 9 alone bring a saturated result out of the range of int8.
+        m.d.comb += moved.eq(Cat(Const(1, 1), floor).as_signed() + Cat(up, offset).as_signed())
         negative = floor[8]
-        result = Cat(
-            moved[1:9], Mux(over, ~negative, moved[9]), Mux(over, negative, moved[10])
-        ).as_signed()
-        result = _register(m, result, "result", clear=raw)
-        passing = _register(m, passing, "passing", clear=~raw)
+        below = _register(m, Mux(over, negative, moved[10]), "below", clear=self.raw)
+        above = Mux(over, ~negative, ~moved[10] & moved[9])
+        above = _register(m, above, "above", clear=self.raw)
+        distance = _register(m, moved[1:9], "distance", clear=self.raw)
+        passing = _register(m, passing, "passing", clear=~self.raw)
 
-        # The sign of a difference costs less than a signed comparison.
-        above, below = (high - result)[10], (result - low)[10]
-        clamped = ~raw & (above | below)
-        bound = Mux(above, high, low)[:8]
-        sign = Mux(clamped, bound[7], result[9])
-        byte = _register(m, Mux(clamped, bound, result[:8] | passing[:8]), "byte")
-        # Written so that the flip-flops' own set makes the sign extension.
-        extension = Signal(24, reset_less=True)
-        m.d.sync += extension.eq(passing[8:])
-        with m.If(sign):
-            m.d.sync += extension.eq(-1)
-        m.d.comb += self.o.eq(Cat(byte, extension))
+        # The sign of a difference costs less than a comparison.
+        left = Signal(signed(9))
+        m.d.comb += left.eq(span - distance)
+        clamped = Mux(above | left[8], span, distance) | passing[:8]
+        clamped = _register(m, clamped, "clamped", clear=below)
+        passing = _register(m, passing[8:], "passing_high")
+        m.d.comb += self.o.eq(Cat((clamped + low)[:8], passing))
