@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from haloconv.flow.sweep_report import page as page_module
 from haloconv.flow.sweep_report.page import build_page
 from haloconv.flow.sweep_report.points import Sweep, read_sweep
 
@@ -430,6 +431,21 @@ def test_dark(opened: Opened) -> None:
     assert brightness(picture, "fill") < 0.2
     assert brightness("#tile svg text", "fill") > 0.7
     page.emulate_media(color_scheme="light")
+
+
+def test_pictures_that_were_left_out(
+    context: Any, sweep: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_module, "MAX_PICTURES", 0)
+    path = tmp_path / "report.html"
+    path.write_text(build_page(sweep, "T"), encoding="utf-8")
+    made = Opened(context, path)
+    assert "left out to keep the page small" in made.page.locator("#tile").inner_text()
+    # Layers can be chosen all the same.
+    made.page.locator("#layers tbody tr").nth(1).click()
+    assert made.page.locator("#layers tr[aria-current=true]").inner_text().startswith("down")
+    assert made.said == []
+    made.page.close()
 
 
 def test_without_any_result(context: Any, content: dict[str, Any], tmp_path: Path) -> None:

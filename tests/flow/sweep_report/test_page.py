@@ -174,6 +174,30 @@ def test_equal_pictures_are_kept_once(content: dict[str, Any], tmp_path: Path) -
     assert len(drawn) == 2 * len(shown["figures"]) == 12
 
 
+def test_pictures_are_bounded_and_the_front_comes_first(
+    sweep: Sweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page, "MAX_PICTURES", 30)
+    shown = page_content(sweep, "T")
+    assert len(shown["figures"]) == 30
+    assert [point["values"]["number"] for point in shown["points"]] == list(range(1, 18))
+    fronts = {
+        row["id"]
+        for by_area in shown["plots"].values()
+        for by_rate in by_area.values()
+        for chart in by_rate.values()
+        for row in chart["datasets"]["points"]
+        if row["front"] == "yes"
+    }
+    drawn = {
+        point["id"]
+        for point in shown["points"]
+        for run in point["runs"].values()
+        if any(layer["figure"] is not None for layer in run["layers"])
+    }
+    assert drawn and drawn < fronts
+
+
 def test_pictures_keep_to_colours_that_the_page_adapts(read: Reader) -> None:
     """Greys and pale fills would stay white in the dark theme if the page knew them not."""
     style = read.styles[0]

@@ -28,7 +28,7 @@ from haloconv.planner.config import EngineConfig
 from haloconv.planner.plan import Plan
 from haloconv.planner.version import __version__
 
-__all__ = ["FAMILY_NAMES", "build_page", "page_content"]
+__all__ = ["FAMILY_NAMES", "MAX_PICTURES", "build_page", "page_content"]
 
 FAMILY_NAMES = {
     "ecp5": "ECP5",
@@ -39,6 +39,9 @@ FAMILY_NAMES = {
 }
 SCRIPTS = ("format.js", "plots.js", "table.js", "details.js", "app.js")
 """Joined in this order to one module; a page cannot import its own parts from a file."""
+
+MAX_PICTURES = 4000
+"""Tile pictures in a page, each about 10 kB before packing; points on a Pareto front come first."""
 
 RESOURCE_LABELS = {
     "lut4": "LUT4",
@@ -110,11 +113,26 @@ def page_content(
     """Return what the page shows, as plain JSON types."""
     areas, rates = area_axes(sweep), rate_axes(sweep)
     parameters, telling = varying_parameters(sweep), telling_parameters(sweep)
+    plots = {
+        workload: {
+            x.key: {y.key: pareto_chart(sweep, workload, x, y) for y in rates} for x in areas
+        }
+        for workload in sweep.workloads
+    }
+    on_front = {
+        row["id"]
+        for by_area in plots.values()
+        for by_rate in by_area.values()
+        for chart in by_rate.values()
+        for row in chart["datasets"]["points"]
+        if row["front"] == "yes"
+    }
     figures: dict[str, int] = {}
-    points = []
-    for point in sweep.points:
-        step(f"drawing the tiles of point {point.number} of {len(sweep.points)}")
-        points.append(_point_record(point, engine_words(point, telling), parameters, figures))
+    records: dict[int, dict[str, Any]] = {}
+    for point in sorted(sweep.points, key=lambda point: point.id not in on_front):
+        step(f"drawing the tiles of point {len(records) + 1} of {len(sweep.points)}")
+        words = engine_words(point, telling)
+        records[point.number] = _point_record(point, words, parameters, figures)
     return {
         "title": title,
         "family": FAMILY_NAMES.get(sweep.family, sweep.family),
@@ -125,13 +143,8 @@ def page_content(
         "workloads": list(sweep.workloads),
         "columns": _columns(areas, parameters, sweep),
         "resources": _resources(sweep),
-        "points": points,
-        "plots": {
-            workload: {
-                x.key: {y.key: pareto_chart(sweep, workload, x, y) for y in rates} for x in areas
-            }
-            for workload in sweep.workloads
-        },
+        "points": [records[point.number] for point in sweep.points],
+        "plots": plots,
         "roofline": roofline_chart(),
         "figures": list(figures),
     }
@@ -279,10 +292,11 @@ def _layer_record(
     dot = None if config is None else layer_dot(layer, config)
     if dot is not None:
         record |= {"x": dot.intensity, "y": dot.rate, "bound": dot.bound}
-    svg = _tile_picture(layer, config)
-    if svg is not None:
-        # Points that differ in ports or rounding alone share their pictures.
-        record["figure"] = figures.setdefault(svg, len(figures))
+    if len(figures) < MAX_PICTURES:
+        svg = _tile_picture(layer, config)
+        if svg is not None:
+            # Points that differ in ports or rounding alone share their pictures.
+            record["figure"] = figures.setdefault(svg, len(figures))
     return record
 
 

@@ -67,8 +67,8 @@ async function start() {
     const point = find(state.point);
     const run = runOf();
     const layers = run ? run.layers : [];
-    if (state.layer === null || layers[state.layer]?.figure === undefined || layers[state.layer].figure === null) {
-      const first = layers.findIndex((layer) => layer.figure !== null);
+    if (!layers[state.layer]?.tile) {
+      const first = layers.findIndex((layer) => layer.tile !== null);
       state.layer = first < 0 ? null : first;
     }
     drawChosen(content, point, state.workload);
@@ -98,7 +98,7 @@ async function start() {
 
   function chooseLayer(index) {
     const run = runOf();
-    if (!run || run.layers[index].figure === null) return;
+    if (!run || run.layers[index].tile === null) return;
     state.layer = index;
     drawLayers(run, index, chooseLayer);
     drawTile(content, run, index);

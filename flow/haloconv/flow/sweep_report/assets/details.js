@@ -137,14 +137,14 @@ function drawLayers(run, chosen, onChoose) {
   }
   table.tBodies[0].replaceChildren(...run.layers.map((layer, index) => {
     const cells = LAYER_COLUMNS.map(([, type, value]) => (type === "bar" ? barCell(value(layer), run.cycles) : element("td", { class: kind(type), text: value(layer) })));
-    const pickable = layer.figure !== null;
+    const pickable = layer.tile !== null;
     return element("tr", { class: pickable ? "pickable" : "", "aria-current": index === chosen, on: pickable ? { click: () => onChoose(index) } : {} }, ...cells);
   }));
 }
 
 function drawTile(content, run, chosen) {
   const select = byId("layer");
-  const drawn = (run ? run.layers : []).map((layer, index) => [layer, index]).filter(([layer]) => layer.figure !== null);
+  const drawn = (run ? run.layers : []).map((layer, index) => [layer, index]).filter(([layer]) => layer.tile !== null);
   select.replaceChildren(...drawn.map(([layer, index]) => element("option", { value: index, text: `${index + 1} ${layer.name}` })));
   select.disabled = !drawn.length;
   const node = byId("tile");
@@ -153,6 +153,10 @@ function drawTile(content, run, chosen) {
     return;
   }
   select.value = String(chosen);
+  if (run.layers[chosen].figure === null) {
+    node.replaceChildren(element("p", { class: "none", text: "This picture was left out to keep the page small; haloconv plan --figure draws it." }));
+    return;
+  }
   const picture = new DOMParser().parseFromString(content.figures[run.layers[chosen].figure], "image/svg+xml").documentElement;
   picture.setAttribute("role", "img");
   picture.setAttribute("aria-label", `Tile grid and storage of layer ${run.layers[chosen].name}`);
