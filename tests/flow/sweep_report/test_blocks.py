@@ -34,13 +34,6 @@ def test_sums(sweep: Sweep) -> None:
     )
 
 
-def test_blocks_given_with_their_parts(sweep: Sweep) -> None:
-    point = sweep.points[4]
-    tree = block_tree(point)
-    whole = {path: block.area for path, block in flat(tree).items() if not path.endswith(".")}
-    assert block_tree(replace(point, blocks=whole)) == tree
-
-
 def test_levels_without_an_entry(sweep: Sweep) -> None:
     point = sweep.points[0]
     area = {"luts": 3, "lut4": 3}

@@ -21,8 +21,8 @@ class Block:
 def block_tree(point: Point) -> tuple[Block, ...]:
     """Return the outermost blocks of a point, each with everything inside it.
 
-    The areas of a sweep are a block's own, so that they add up to the point's, or have its parts
-    included; their sum tells which. What a block has beside its parts is a part called "own logic".
+    The areas of a sweep are without the blocks inside. What a block has beside its parts is a part
+    called "own logic", so that parts always add up to their block.
     """
     if not point.blocks:
         return ()
@@ -33,25 +33,16 @@ def block_tree(point: Point) -> tuple[Block, ...]:
             # A level that only holds others has no entry of its own.
             paths.setdefault(path, {})
     keys = [key for key in RESOURCES if any(key in area for area in point.blocks.values())]
-    total = point.area or {}
-    own = all(
-        sum(area.get(key, 0) for area in point.blocks.values()) == total.get(key, 0) for key in keys
-    )
     children: dict[str, list[str]] = {}
     for path in paths:
         children.setdefault(path.rpartition(".")[0], []).append(path)
 
     def build(path: str) -> Block:
         parts = [build(child) for child in children.get(path, [])]
-        inside = {key: sum(part.area.get(key, 0) for part in parts) for key in keys}
-        given = {key: paths[path].get(key, 0) for key in keys}
-        if own or not paths[path]:
-            area = {key: given[key] + inside[key] for key in keys}
-        else:
-            area = given
-        rest = {key: max(area[key] - inside[key], 0) for key in keys}
-        if parts and any(rest.values()):
-            parts.append(Block(f"{path}.", "own logic", rest, ()))
+        own = {key: paths[path].get(key, 0) for key in keys}
+        area = {key: own[key] + sum(part.area[key] for part in parts) for key in keys}
+        if parts and any(own.values()):
+            parts.append(Block(f"{path}.", "own logic", own, ()))
         return Block(path, path.rpartition(".")[2], area, _sorted(parts))
 
     return _sorted([build(path) for path in children[""]])

@@ -41,7 +41,8 @@ SCRIPTS = ("format.js", "plots.js", "table.js", "details.js", "app.js")
 """Joined in this order to one module; a page cannot import its own parts from a file."""
 
 MAX_PICTURES = 4000
-"""Tile pictures in a page, each about 10 kB before packing; points on a Pareto front come first."""
+"""Tile pictures in a page, each about 10 kB before packing; those of engines on a Pareto front
+come first."""
 
 RESOURCE_LABELS = {
     "lut4": "LUT4",
@@ -119,17 +120,19 @@ def page_content(
         }
         for workload in sweep.workloads
     }
-    on_front = {
+    # The fronts in the order in which a reader meets them.
+    fronts = [
         row["id"]
+        for x in areas
         for by_area in plots.values()
-        for by_rate in by_area.values()
-        for chart in by_rate.values()
+        for chart in by_area[x.key].values()
         for row in chart["datasets"]["points"]
         if row["front"] == "yes"
-    }
+    ]
+    place = {identity: at for at, identity in enumerate(dict.fromkeys(fronts))}
     figures: dict[str, int] = {}
     records: dict[int, dict[str, Any]] = {}
-    for point in sorted(sweep.points, key=lambda point: point.id not in on_front):
+    for point in sorted(sweep.points, key=lambda point: place.get(point.id, len(place))):
         step(f"drawing the tiles of point {len(records) + 1} of {len(sweep.points)}")
         words = engine_words(point, telling)
         records[point.number] = _point_record(point, words, parameters, figures)
