@@ -69,6 +69,8 @@ class Work:
         stride, left = layer.stride[1], layer.pads[2]
         groups = -(-self.columns // self.width)
         m_groups = -(-self.channels_m // lanes)
+        top = self.h0 * layer.stride[0] - layer.pads[0]
+        span, _ = layer.span(self.rows, self.columns)
         return {
             **self.new,
             "first_c": self.first_c,
@@ -79,7 +81,8 @@ class Work:
             "m_groups": m_groups,
             "m_tail": self.channels_m - (m_groups - 1) * lanes,
             "c_steps": self.c_steps,
-            "row": self.h0 * layer.stride[0] - layer.pads[0],
+            "skip_rows": max(0, -top),
+            "inside_rows": max(0, min(top + span, layer.in_height) - max(0, top)),
             "low_q": left // stride - self.w0,
             "high_q": (left + layer.in_width) // stride - self.w0,
         }
@@ -201,6 +204,7 @@ class Bench:
         reserved = 0
         drain_free = now = 0
         state, steps, upcoming = "WAIT", None, None
+        offered_before = False
         masks = {}
         cycles = 0
         while waiting or state != "WAIT" or masks:
@@ -223,7 +227,8 @@ class Bench:
             step, token = plain(step), plain(token)
             cycles += 1
             assert cycles < 200_000
-            assert room_free == (reserved == 0)
+            if state == "WAIT":
+                assert room_free == (reserved == 0)
 
             # The mask stands two cycles behind its step.
             if now in masks:
@@ -236,7 +241,7 @@ class Bench:
             go = False
             take = 0
             if state == "WAIT":
-                accepted = offered and loaded > 0
+                accepted = offered and offered_before and loaded > 0
                 assert (wait_load, computing, wait_drain) == (1, 0, 0)
                 assert idle == (not offered)
                 assert ready == accepted
@@ -293,6 +298,8 @@ class Bench:
                 upcoming = next(steps, None)
                 if upcoming is None:
                     state = "WAIT"
+            # A tile is looked at, once none is at hand, before it is taken.
+            offered_before = offered and state == "WAIT"
             now += 1
         assert loaded == 0
 

@@ -131,7 +131,7 @@ def test_structures_hold_the_largest_values(config):
     assert most(load["word_tail"].shape) >= config.word_bytes
     compute = ComputeTile(config)
     assert most(compute["column_tail"].shape) >= config.split_lanes
-    for name in ("row", "low_q", "high_q"):
+    for name in ("low_q", "high_q"):
         assert compute[name].shape == signed(COORDINATE)
     token = DrainToken(config)
     assert most(token["columns"].shape) >= config.split_lanes

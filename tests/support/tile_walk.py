@@ -326,7 +326,8 @@ class Case:
             "column_groups": len(columns),
             "column_tail": at.width - columns[-1],
             **{name: load[name] for name in ("m_groups", "m_tail", "c_steps")},
-            "row": at.rows.start,
+            "skip_rows": load["skip_rows"],
+            "inside_rows": load["rows"],
             "low_q": left // stride - first,
             "high_q": (left + self.layer.in_width) // stride - first,
         }

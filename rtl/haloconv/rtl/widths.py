@@ -153,11 +153,11 @@ class FetchTile(data.StructLayout):
                 "scale_address": address,
                 "weight_address": address,
                 "input_address": address,
-                "tile_m": 16,
+                "tile_m": channel_bits(config),
                 "weight_length": length,
                 "input_length": length,
-                "rows": 16,
-                "columns": 16,
+                "rows": span_bits(config),
+                "columns": span_bits(config),
             }
         )
 
@@ -171,23 +171,27 @@ class LoadTile(data.StructLayout):
                 "new_parameters": 1,
                 "new_weights": 1,
                 "new_input": 1,
-                "skip_rows": 16,
-                "rows": 16,
-                "skip_columns": 16,
-                "columns": 16,
-                "tile_m": 16,
-                "m_groups": 16,
-                "m_tail": 8,
-                "c_steps": 16,
-                "c_tail": 8,
-                "pixel_words": 16,
-                "word_tail": 8,
+                "skip_rows": span_bits(config),
+                "rows": span_bits(config),
+                "skip_columns": span_bits(config),
+                "columns": span_bits(config),
+                "tile_m": channel_bits(config),
+                "m_groups": group_bits(config),
+                "m_tail": bits_for(config.out_lanes),
+                "c_steps": step_bits(config),
+                "c_tail": bits_for(config.split_lanes),
+                "pixel_words": span_bits(config),
+                "word_tail": bits_for(config.word_bytes),
             }
         )
 
 
 class ComputeTile(data.StructLayout):
-    """What the tap walker needs of a tile."""
+    """What the tap walker needs of a tile.
+
+    ``skip_rows`` rows of its span lie above the tensor, ``inside_rows`` below those inside it; none
+    is inside if no column is.
+    """
 
     def __init__(self, config: EngineConfig) -> None:
         super().__init__(
@@ -197,13 +201,14 @@ class ComputeTile(data.StructLayout):
                 "new_input": 1,
                 "first_c": 1,
                 "last_c": 1,
-                "rows": 16,
-                "column_groups": 16,
-                "column_tail": 8,
-                "m_groups": 16,
-                "m_tail": 8,
-                "c_steps": 16,
-                "row": signed(COORDINATE),
+                "rows": span_bits(config),
+                "column_groups": span_bits(config),
+                "column_tail": bits_for(config.split_lanes),
+                "m_groups": group_bits(config),
+                "m_tail": bits_for(config.out_lanes),
+                "c_steps": step_bits(config),
+                "skip_rows": span_bits(config),
+                "inside_rows": span_bits(config),
                 "low_q": signed(COORDINATE),
                 "high_q": signed(COORDINATE),
             }
