@@ -269,7 +269,7 @@ def test_choosing_in_plot_and_table(opened: Opened, content: dict[str, Any]) -> 
         f"LUT4 {point['area']['lut4']:,}",
         f"Cycles of residual {run['cycles']:,}",
         f"Read {run['read_bytes']:,} B",
-        f"Frames a second {run['fps']:,.1f} at {point['fmax_mhz']:.1f} MHz"
+        f"Frames a second {run['fps']:,.2f} at {point['fmax_mhz']:.1f} MHz"
         if point["fmax_mhz"]
         else f"at {content['clock_mhz']:.1f} MHz",
     ):

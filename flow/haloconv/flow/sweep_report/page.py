@@ -174,7 +174,7 @@ def _columns(
         column("cycles", "Cycles", of="run"),
         column("moved_bytes", "Moved", "B", of="run"),
         column("utilisation", "Lanes used", "%", 1, of="run"),
-        column("fps", "Frames", "1/s", 1, of="run"),
+        column("fps", "Frames", "1/s", 2, of="run"),
         column("front", "Front", of="plot"),
         column("status", "Status"),
     ]

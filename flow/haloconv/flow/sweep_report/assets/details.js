@@ -30,7 +30,7 @@ function drawChosen(content, point, workload) {
   if (run) {
     facts.push(
       ...fact(`Cycles of ${workload}`, shown(run.cycles)),
-      ...fact("Frames a second", run.fps === null ? DASH : `${shown(run.fps, 1)} at ${shown(values.fmax_mhz ?? content.clock_mhz, 1)} MHz`),
+      ...fact("Frames a second", run.fps === null ? DASH : `${shown(run.fps, 2)} at ${shown(values.fmax_mhz ?? content.clock_mhz, 1)} MHz`),
       ...fact("Lanes used", withUnit(run.utilisation, "%", 1)),
       ...fact("MACs", shown(run.macs)),
       ...fact("Read", withUnit(run.read_bytes, "B")),
