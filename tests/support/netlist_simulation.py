@@ -1,257 +1,364 @@
-"""Synthesised netlists as RTLIL, so that the simulators run them in place of the engine.
+"""Synthesised netlists in place of the engine, behind the compiled simulators' harness.
 
-The cells' models are Yosys' own where it has them; of ecp5 it has none for block RAM and
-multipliers, whose models are written here after the maker's description.
+The cells are tables that one C++ file walks, since a compiler takes minutes for tens of thousands
+of gates in a row. What each cell does is written from its maker's description, SB_MAC16 after
+Yosys' model, and Yosys is asked for nothing: a netlist that runs here as it should is right by
+another reading of the cells than the one that made it.
 """
 
-import json
-import re
-import subprocess
-import sys
-from functools import cache
-from importlib.util import find_spec
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from haloconv.sim.backends import compiled
+from haloconv.sim.backends.build_cache import cached_file, compiler_version, digest
+from haloconv.sim.backends.compiled import compile_library, definitions, harness_text
+from haloconv.sim.backends.job import Job
 
-__all__ = ["replace_netlist", "simulated", "top_of"]
+__all__ = ["NetlistLibrary", "top_of"]
 
-_YOSYS = """
-import sys
-from pyosys import libyosys
-design = libyosys.Design()
-for command in sys.argv[1:]:
-    libyosys.run_pass(command, design)
-"""
+_SOURCE = Path(__file__).with_name("netlist_device.cc")
+_UNSET = "0"
 
 
-def top_of(netlist: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return name and content of the top module."""
-    for name, module in netlist["modules"].items():
+def top_of(netlist: Mapping[str, Any]) -> Any:
+    """Return the top module."""
+    for module in netlist["modules"].values():
         if int(module["attributes"].get("top", "0"), 2):
-            return name, module
+            return module
     raise AssertionError("no top module")
 
 
-def simulated(netlist: dict[str, Any], family: str, folder: Path) -> str:
-    """Return a netlist with the models of its cells in place, as RTLIL of a module ``device``."""
-    name, module = top_of(netlist)
-    gates = [cell for cell in module["cells"].values() if cell["type"] != "$scopeinfo"]
-    # Names and attributes would only slow the simulator's build down.
-    cells = {f"c{index}": {**cell, "attributes": {}} for index, cell in enumerate(gates)}
-    nets = {key: {**module["netnames"][key], "attributes": {}} for key in module["ports"]}
-    bare = {**module, "cells": cells, "netnames": nets}
-    (folder / "netlist.json").write_text(
-        json.dumps({"creator": netlist["creator"], "modules": {name: bare}})
-    )
-    types = {cell["type"] for cell in gates}
-    (folder / "models.v").write_text(_models(family, types))
-    commands = [
-        "read_verilog models.v",
-        "read_json netlist.json",
-        f"hierarchy -check -top {name}",
-        "proc",
-        "flatten -noscopeinfo",
-        "opt_expr -keepdc",
-        "opt_clean -purge",
-        "setattr -unset src -unset hdlname -unset defaultvalue */*",
-        "memory_collect",
-        "rename -enumerate",
-        "check -assert",
-        f"rename {name} {compiled.TOP}",
-        "write_rtlil device.il",
-    ]
-    done = subprocess.run(
-        [sys.executable, "-c", _YOSYS, *commands],
-        cwd=folder, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-1000:]
-    return (folder / "device.il").read_text()
+class NetlistLibrary:
+    """Stands for ``library`` of a compiled backend: whatever the engine, it is this netlist."""
+
+    def __init__(self, netlist: Mapping[str, Any]) -> None:
+        self.text = _Tables(top_of(netlist)).text()
+
+    def __call__(self, dut: Any, job: Job) -> Path:
+        """Return the compiled library, from the cache where it is there."""
+        options = ["-std=c++17", "-O2"]
+
+        def build(folder: Path) -> Path:
+            (folder / "netlist.inc").write_text(self.text)
+            (folder / "unit.cc").write_text(_SOURCE.read_text())
+            return compile_library(job, ["unit.cc"], options, folder, what="netlist")
+
+        key = digest(
+            "netlist", self.text, _SOURCE.read_text(), harness_text(), compiler_version(),
+            " ".join([*options, *definitions(job)]),
+        )  # fmt: skip
+        return cached_file(key, ".so", build)
 
 
-def replace_netlist(engine: Any, text: str) -> Any:
-    """Have the compiled simulators run ``text`` for an engine, and return it."""
-    compiled._netlists[engine] = text
-    return engine
+class _Cell:
+    """A cell with its connections as nets of the tables and its parameters as text."""
+
+    def __init__(self, cell: Mapping[str, Any], nets: "_Nets") -> None:
+        self._cell, self._nets = cell, nets
+        self.used = {"module_not_derived"}
+
+    def pins(self, port: str, width: int, unset: str = _UNSET) -> list[int]:
+        bits = self._cell["connections"].get(port, [])
+        return [self._nets(bit) for bit in [*bits, *[unset] * (width - len(bits))]]
+
+    def pin(self, port: str, unset: str = _UNSET) -> int:
+        return self.pins(port, 1, unset)[0]
+
+    def row(self, port: str, width: int) -> list[int]:
+        """Return pins that are named one by one: A0, A1, and on."""
+        return [self.pin(f"{port}{index}") for index in range(width)]
+
+    def word(self, name: str, default: str) -> str:
+        """Return a parameter that is text; Yosys' JSON ends those of digits with a blank."""
+        return str(self._cell["parameters"].get(name, default)).strip()
+
+    def number(self, name: str, default: int = 0) -> int:
+        value = self._cell["parameters"].get(name)
+        return default if value is None else int(str(value).strip().replace("x", "0"), 2)
 
 
-def _models(family: str, types: set[str]) -> str:
-    """Return Verilog of the models of some cells."""
-    share = _share()
-    if family == "ice40":
-        text = _modules((share / "ice40" / "cells_sim.v").read_text(), types)
-        # Bits that are written while they are read come complemented: nothing is promised there.
-        read, clash = "memory[RADDR[7:0]]", "WE && WCLKE && WADDR[7:0] == RADDR[7:0]"
-        assert "SB_RAM40_4K" not in types or text.count(f"<= {read}") == 1
-        return text.replace(f"<= {read}", f"<= ({read} ^ ({clash} ? ~WMASK_I : 16'd0))")
-    assert family == "ecp5"
-    own = {"DP16KD": _BLOCK_RAM, "MULT18X18D": _MULTIPLIER}
-    sources = [share / "lattice" / file for file in ("common_sim.vh", "ccu2c_sim.vh")]
-    # The models of distributed memory and wide multiplexers are made of others.
-    common = "".join(
-        _modules(path.read_text(), types | {"LUT2", "LUT4", "TRELLIS_RAM16X2"}) for path in sources
-    )
-    return common + "".join(own[kind]() for kind in sorted(types & own.keys()))
+class _Nets:
+    """Numbers of nets in the tables: 0 is low, also what is undefined; 1 is high."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Any, int] = {"0": 0, "x": 0, "z": 0, "1": 1}
+        self.count = 2
+
+    def __call__(self, bit: Any) -> int:
+        if bit not in self._numbers:
+            self._numbers[bit] = self.count
+            self.count += 1
+        return self._numbers[bit]
+
+    def fresh(self) -> int:
+        self.count += 1
+        return self.count - 1
 
 
-@cache
-def _share() -> Path:
-    spec = find_spec("pyosys")
-    assert spec is not None and spec.origin is not None
-    return Path(spec.origin).parent / "share"
+class _Tables:
+    """The tables of a netlist, as C++."""
 
+    def __init__(self, module: Mapping[str, Any]) -> None:
+        self._nets = _Nets()
+        self._luts: list[str] = []
+        self._registers: list[str] = []
+        self._distributed: list[str] = []
+        self._multipliers: list[str] = []
+        self._macs: list[str] = []
+        self._block_rams: list[str] = []
+        self._small_rams: list[str] = []
+        self._rows: list[int] = []
+        # What is evaluated between two edges: kind, index, nets read, nets driven.
+        self._steps: list[tuple[str, int, list[int], list[int]]] = []
+        self._ports = {
+            name: [self._nets(bit) for bit in port["bits"]]
+            for name, port in module["ports"].items()
+        }
+        (self._clock,) = self._ports["clk"]
+        for kind, entry in (
+            (cell["type"], _Cell(cell, self._nets)) for cell in module["cells"].values()
+        ):
+            if kind != "$scopeinfo":
+                getattr(self, f"_{kind.lower()}")(entry)
 
-def _modules(text: str, types: set[str]) -> str:
-    """Return those modules of a Verilog file, and what stands before the first."""
-    start = re.search(r"^(\(\*.*\*\)\s*)?module ", text, re.MULTILINE)
-    assert start is not None
-    parts = ["\n".join(line for line in text[: start.start()].split("\n") if line[:1] == "`")]
-    for match in re.finditer(r"^module (\w+).*?^endmodule", text, re.MULTILINE | re.DOTALL):
-        if match[1] in types:
-            parts.append(match[0])
-    return "\n".join(parts) + "\n"
+    def text(self) -> str:
+        """Return the C++ that the device includes."""
+        steps, ordered = self._order()
+        tables = {
+            "Lut luts": self._luts,
+            "Register registers": self._registers,
+            "DistributedRam distributed_rams": self._distributed,
+            "Multiplier multipliers": self._multipliers,
+            "Mac macs": self._macs,
+            "BlockRam block_rams": self._block_rams,
+            "SmallRam small_rams": self._small_rams,
+            "uint16_t ram_rows": [str(row) for row in self._rows],
+            "Step steps": steps,
+        }
+        lines = [f"constexpr uint32_t net_count = {self._nets.count};"]
+        lines.append(f"constexpr bool ordered = {str(ordered).lower()};")
+        for head, entries in tables.items():
+            # std::array, as a table may be empty.
+            kind, name = head.split()
+            body = ",\n".join(entries)
+            if entries:
+                lines.append(f"const {kind} {name}[] = {{\n{body}\n}};")
+            else:
+                lines.append(f"const std::vector<{kind}> {name}_none;")
+                lines.append(f"#define {name} {name}_none")
+        for name, nets in self._ports.items():
+            lines.append(f"const Net port_{name}[] = {{{', '.join(map(str, nets))}}};")
+        return "\n".join(lines) + "\n"
 
+    def _order(self) -> tuple[list[str], bool]:
+        """Return the steps in an order that needs one pass, and whether there is one."""
+        drivers = {net: index for index, step in enumerate(self._steps) for net in step[3]}
+        order: list[int] = []
+        state = [0] * len(self._steps)  # 1 while what a step reads is visited, 2 behind
+        ordered = True
+        for first in range(len(self._steps)):
+            stack = [first]
+            while stack:
+                index = stack[-1]
+                if state[index] == 0:
+                    state[index] = 1
+                    for net in self._steps[index][2]:
+                        before = drivers.get(net)
+                        if before is not None and state[before] == 0:
+                            stack.append(before)
+                        elif before is not None and state[before] == 1:
+                            ordered = False
+                else:
+                    stack.pop()
+                    if state[index] == 1:
+                        state[index] = 2
+                        order.append(index)
+        loops = [step for step in self._steps if step[0] == "lut_step"]
+        assert ordered or len(loops) < len(self._steps), "a loop of gates"
+        return [f"{{{self._steps[i][0]}, {self._steps[i][1]}}}" for i in order], ordered
 
-def _pins(name: str, width: int) -> str:
-    return ", ".join(f"{name}{index}" for index in reversed(range(width)))
+    def _clocked(self, cell: _Cell, *ports: str) -> None:
+        for port in ports:
+            assert cell.pin(port) in (self._clock, 0), f"{port} is another clock"
 
+    def _lut(self, inputs: list[int], output: int, init: int) -> int:
+        nets = [*inputs, *[0] * (4 - len(inputs))]
+        self._steps.append(("lut_step", len(self._luts), nets, [output]))
+        self._luts.append(f"{{{output}, {_list(nets)}, {init}}}")
+        return output
 
-def _multiplier_register(name: str, width: int, kind: str, source: str) -> str:
-    """Return a register that REG_<kind>_CLK switches on, clock enable and reset as chosen."""
-    return f"""
-  reg [{width - 1}:0] {name}_q = 0;
-  wire {name}_clock = REG_{kind}_CLK == "CLK1" ? CLK1 : REG_{kind}_CLK == "CLK2" ? CLK2 :
-    REG_{kind}_CLK == "CLK3" ? CLK3 : CLK0;
-  wire {name}_enable = REG_{kind}_CE == "CE1" ? CE1 : REG_{kind}_CE == "CE2" ? CE2 :
-    REG_{kind}_CE == "CE3" ? CE3 : CE0;
-  wire {name}_reset = REG_{kind}_RST == "RST1" ? RST1 : REG_{kind}_RST == "RST2" ? RST2 :
-    REG_{kind}_RST == "RST3" ? RST3 : RST0;
-  always @(posedge {name}_clock)
-    if ({name}_reset) {name}_q <= 0; else if ({name}_enable) {name}_q <= {source};
-  wire [{width - 1}:0] {name} = REG_{kind}_CLK == "NONE" ? {source} : {name}_q;
-"""
+    # ECP5
 
+    def _lut4(self, cell: _Cell) -> None:
+        self._lut([cell.pin(port) for port in "ABCD"], cell.pin("Z"), cell.number("INIT"))
 
-def _multiplier() -> str:
-    """Return MULT18X18D: an 18 by 18 product of signed or unsigned operands."""
-    stages = (("INPUTA", "NONE"), ("INPUTB", "NONE"), ("PIPELINE", "NONE"), ("OUTPUT", "NONE"))
-    parameters = "\n".join(
-        f'  parameter REG_{kind}_CLK = "{clock}"; parameter REG_{kind}_CE = "CE0"; '
-        f'parameter REG_{kind}_RST = "RST0";'
-        for kind, clock in stages
-    )
-    return f"""
-module MULT18X18D(input {_pins("A", 18)}, {_pins("B", 18)}, {_pins("C", 18)},
-  SIGNEDA, SIGNEDB, SOURCEA, SOURCEB, CLK3, CLK2, CLK1, CLK0, CE3, CE2, CE1, CE0,
-  RST3, RST2, RST1, RST0, output {_pins("P", 36)});
-{parameters}
-  parameter CLK0_DIV = "ENABLED"; parameter CLK1_DIV = "ENABLED"; parameter CLK2_DIV = "ENABLED";
-  parameter CLK3_DIV = "ENABLED"; parameter GSR = "ENABLED"; parameter RESETMODE = "SYNC";
-  parameter SOURCEB_MODE = "B_SHIFT"; parameter MULT_BYPASS = "DISABLED";
-  wire [18:0] a_in = {{SIGNEDA & A17, {_pins("A", 18)}}};
-  wire [18:0] b_in = {{SIGNEDB & B17, {_pins("B", 18)}}};
-{_multiplier_register("a", 19, "INPUTA", "a_in")}{_multiplier_register("b", 19, "INPUTB", "b_in")}
-  wire [37:0] product = $signed(a) * $signed(b);
-{_multiplier_register("middle", 38, "PIPELINE", "product")}
-{_multiplier_register("last", 38, "OUTPUT", "middle")}
-  assign {{{_pins("P", 36)}}} = last[35:0];
-endmodule
-"""
+    def _pfumx(self, cell: _Cell) -> None:
+        self._lut([cell.pin("BLUT"), cell.pin("ALUT"), cell.pin("C0")], cell.pin("Z"), 0xCA)
 
+    def _l6mux21(self, cell: _Cell) -> None:
+        self._lut([cell.pin("D0"), cell.pin("D1"), cell.pin("SD")], cell.pin("Z"), 0xCA)
 
-def _block_ram() -> str:
-    """Return DP16KD: 2048 rows of nine bits behind two ports of 1 to 18 bits, or one of 36.
+    def _inv(self, cell: _Cell) -> None:
+        self._lut([cell.pin("A")], cell.pin("Z"), 0x1)
 
-    Ports of 36 bits write through A and read through B. Narrow ports leave the ninth bits unused.
-    Byte enables of wide writes are the low address bits. A row that is read while the other port
-    writes it reads as its complement, as the maker promises nothing there.
-    """
-    init = "\n".join(f"  parameter INITVAL_{index:02X} = 320'h0;" for index in range(64))
-    load = "\n".join(
-        f"    for (i = 0; i < 32; i = i + 1) memory[{32 * index} + i] = "
-        f"INITVAL_{index:02X}[20 * (i / 2) + 9 * (i % 2) +: 9];"
-        for index in range(64)
-    )
-    ports = "".join(_ram_port(port) for port in "AB")
-    return f"""
-module DP16KD(
-  input {_pins("DIA", 18)}, {_pins("ADA", 14)}, CEA, OCEA, CLKA, WEA, RSTA, CSA2, CSA1, CSA0,
-  input {_pins("DIB", 18)}, {_pins("ADB", 14)}, CEB, OCEB, CLKB, WEB, RSTB, CSB2, CSB1, CSB0,
-  output {_pins("DOA", 18)}, {_pins("DOB", 18)});
-  parameter DATA_WIDTH_A = 18; parameter DATA_WIDTH_B = 18;
-  parameter REGMODE_A = "NOREG"; parameter REGMODE_B = "NOREG";
-  parameter RESETMODE = "SYNC"; parameter ASYNC_RESET_RELEASE = "SYNC";
-  parameter CSDECODE_A = "0b000"; parameter CSDECODE_B = "0b000";
-  parameter WRITEMODE_A = "NORMAL"; parameter WRITEMODE_B = "NORMAL";
-  parameter CLKAMUX = "CLKA"; parameter CLKBMUX = "CLKB"; parameter GSR = "ENABLED";
-  parameter INIT_DATA = "STATIC";
-{init}
-  reg [8:0] memory [0:2047];
-  integer i;
-  initial begin
-{load}
-  end
-{ports}
-  assign {{{_pins("DOA", 18)}}} = DATA_WIDTH_B == 36 ? out_B[17:0] : out_A[17:0];
-  assign {{{_pins("DOB", 18)}}} = DATA_WIDTH_B == 36 ? out_B[35:18] : out_B[17:0];
-endmodule
-"""
+    def _vlo(self, cell: _Cell) -> None:
+        self._lut([], cell.pin("Z"), 0x0)
 
+    def _vhi(self, cell: _Cell) -> None:
+        self._lut([], cell.pin("Z"), 0x1)
 
-def _ram_port(port: str) -> str:
-    wide = f"{{{_pins('DIB', 18)}, {_pins('DIA', 18)}}}" if port == "A" else "36'd0"
-    rows = "\n".join(
-        f"""
-  wire [10:0] row_{port}{lane} = WIDTH_{port} == 36 ? {{address_{port}[13:5], 2'd{lane}}} :
-    WIDTH_{port} == 18 ? {{address_{port}[13:4], 1'd{lane % 2}}} : address_{port}[13:3];
-  wire write_{port}{lane} = write_{port} & (WIDTH_{port} == 36 ? address_{port}[{lane}] :
-    WIDTH_{port} == 18 ? {"0" if lane > 1 else f"address_{port}[{lane}]"} : {int(lane == 0)});
-  wire [8:0] old_{port}{lane} = memory[row_{port}{lane}];
-  always @(posedge CLK{port}) if (write_{port}{lane}) memory[row_{port}{lane}] <=
-    {f"narrow_{port}" if lane == 0 else f"data_{port}[{9 * lane} +: 9]"};"""
-        for lane in range(4)
-    )
-    other = "B" if port == "A" else "A"
-    rows += "".join(
-        f"""
-  wire clash_{port}{lane} = {
-            " | ".join(
-                f"write_{other}{there} & row_{other}{there} == row_{port}{lane}"
-                for there in range(4)
+    def _ccu2c(self, cell: _Cell) -> None:
+        carry = cell.pin("CIN")
+        for half in "01":
+            inputs = [cell.pin(f"{port}{half}") for port in "ABCD"]
+            init = cell.number(f"INIT{half}")
+            inject = cell.word(f"INJECT1_{half}", "YES") == "YES"
+            # The LUT propagates; where it does not, the carry is the LUT of A and B alone.
+            propagate = self._lut(inputs, self._nets.fresh(), init)
+            generate = 0 if inject else self._lut(inputs[:2], self._nets.fresh(), init & 15)
+            self._lut([propagate, 0 if inject else carry], cell.pin(f"S{half}"), 0x6)
+            out = cell.pin("COUT") if half == "1" else 0
+            carry = self._lut([generate, carry, propagate], out or self._nets.fresh(), 0xCA)
+
+    def _trellis_ff(self, cell: _Cell) -> None:
+        self._clocked(cell, "CLK")
+        assert cell.word("CLKMUX", "CLK") == "CLK"
+        synchronous = cell.word("SRMODE", "LSR_OVER_CE") == "LSR_OVER_CE"
+        assert cell.word("LSRMUX", "LSR") == "LSR" and cell.word("LSRMODE", "LSR") == "LSR"
+        assert synchronous or cell.pin("LSR") == 0, "an asynchronous reset"
+        enable = {"1": 1, "CE": cell.pin("CE")}[cell.word("CEMUX", "CE")]
+        self._register(
+            cell.pin("Q"), cell.pin("DI"), enable, cell.pin("LSR"),
+            cell.word("REGSET", "RESET") == "SET", False,
+        )  # fmt: skip
+
+    def _register(self, q: int, d: int, enable: int, reset: int, preset: bool, gated: bool) -> None:
+        self._registers.append(f"{{{q}, {d}, {enable}, {reset}, {preset:d}, {gated:d}}}")
+
+    def _trellis_dpr16x4(self, cell: _Cell) -> None:
+        self._clocked(cell, "WCK")
+        assert cell.word("WCKMUX", "WCK") == "WCK" and cell.word("WREMUX", "WRE") == "WRE"
+        reads, outputs = cell.pins("RAD", 4), cell.pins("DO", 4)
+        self._steps.append(("ram_step", len(self._distributed), reads, outputs))
+        nets = (cell.pins("DI", 4), cell.pins("WAD", 4), reads, outputs)
+        self._distributed.append(
+            f"{{{cell.pin('WRE')}, {', '.join(map(_list, nets))}, {cell.number('INITVAL')}ull}}"
+        )
+
+    def _mult18x18d(self, cell: _Cell) -> None:
+        assert cell.pin("SOURCEA") == cell.pin("SOURCEB") == 0
+        registered, enables, resets = [], [], []
+        for kind in ("INPUTA", "INPUTB", "PIPELINE", "OUTPUT"):
+            clock = cell.word(f"REG_{kind}_CLK", "NONE")
+            registered.append(clock != "NONE")
+            if clock != "NONE":
+                self._clocked(cell, clock)
+            enables.append(cell.pin(cell.word(f"REG_{kind}_CE", "CE0"), "1"))
+            resets.append(cell.pin(cell.word(f"REG_{kind}_RST", "RST0")))
+        a, b, out = cell.row("A", 18), cell.row("B", 18), cell.row("P", 36)
+        signs = [cell.pin("SIGNEDA"), cell.pin("SIGNEDB")]
+        through = not (registered[2] or registered[3] or all(registered[:2]))
+        self._steps.append(
+            ("multiplier_step", len(self._multipliers), [*a, *b, *signs] if through else [], out)
+        )
+        flags = [int(flag) for flag in registered]
+        self._multipliers.append(
+            f"{{{_list(a)}, {_list(b)}, {signs[0]}, {signs[1]}, {_list(out)}, "
+            f"{_list(flags)}, {_list(enables)}, {_list(resets)}}}"
+        )
+
+    def _dp16kd(self, cell: _Cell) -> None:
+        self._clocked(cell, "CLKA", "CLKB")
+        ports = []
+        for port in "AB":
+            assert cell.word(f"CLK{port}MUX", f"CLK{port}") == f"CLK{port}"
+            assert cell.word(f"CSDECODE_{port}", "0b000") == "0b000"
+            reset = cell.pin(f"RST{port}")
+            assert reset == 0 or cell.word("RESETMODE", "SYNC") == "SYNC"
+            mode = cell.word(f"WRITEMODE_{port}", "NORMAL")
+            nets = [_list(cell.row(f"AD{port}", 14)), _list(cell.row(f"DI{port}", 18)),
+                    _list(cell.row(f"DO{port}", 18))]  # fmt: skip
+            single = [cell.pin(f"CE{port}"), cell.pin(f"OCE{port}"), cell.pin(f"WE{port}"), reset]
+            flags = [mode == "WRITETHROUGH", mode == "READBEFOREWRITE",
+                     cell.word(f"REGMODE_{port}", "NOREG") == "OUTREG"]  # fmt: skip
+            ports.append(
+                f"{{{', '.join(nets)}, {', '.join(map(str, single))}, "
+                f"{_list(cell.row(f'CS{port}', 3))}, {cell.number(f'DATA_WIDTH_{port}', 18)}, "
+                f"{', '.join(str(int(flag)) for flag in flags)}}}"
             )
-        };"""
-        for lane in range(4)
-    )
-    olds = ", ".join(
-        f"old_{port}{lane} ^ {{9{{clash_{port}{lane}}}}}" for lane in reversed(range(4))
-    )
-    return f"""
-  localparam WIDTH_{port} = DATA_WIDTH_{port};
-  wire [13:0] address_{port} = {{{_pins(f"AD{port}", 14)}}};
-  wire selected_{port} = CE{port} & ~CS{port}0 & ~CS{port}1 & ~CS{port}2;
-  wire write_{port} = selected_{port} & WE{port};
-  wire [35:0] data_{port} = WIDTH_{port} == 36 ? {wide} : {{18'd0, {_pins(f"DI{port}", 18)}}};
-  wire [2:0] shift_{port} = WIDTH_{port} == 4 ? {{address_{port}[2], 2'd0}} :
-    WIDTH_{port} == 2 ? {{address_{port}[2:1], 1'd0}} : WIDTH_{port} == 1 ? address_{port}[2:0] : 0;
-  wire [8:0] mask_{port} = WIDTH_{port} >= 9 ? 9'h1ff :
-    (9'd1 << WIDTH_{port}) - 9'd1 << shift_{port};
-  wire [8:0] narrow_{port} = (old_{port}0 & ~mask_{port}) |
-    (data_{port}[8:0] << shift_{port} & mask_{port});
-{rows}
-  wire [35:0] read_{port} = {{{olds}}} >> shift_{port};
-  reg [35:0] latch_{port} = 0;
-  always @(posedge CLK{port})
-    if (RESETMODE == "SYNC" && RST{port}) latch_{port} <= 0;
-    else if (selected_{port} && (!WE{port} || WRITEMODE_{port} == "READBEFOREWRITE"))
-      latch_{port} <= read_{port};
-    else if (selected_{port} && WRITEMODE_{port} == "WRITETHROUGH") latch_{port} <= data_{port};
-  reg [35:0] output_{port} = 0;
-  always @(posedge CLK{port})
-    if (RESETMODE == "SYNC" && RST{port}) output_{port} <= 0;
-    else if (OCE{port}) output_{port} <= latch_{port};
-  wire [35:0] out_{port} = REGMODE_{port} == "OUTREG" ? output_{port} : latch_{port};
-"""
+        self._block_rams.append(f"{{{{{', '.join(ports)}}}, {len(self._rows)}}}")
+        for index in range(64):
+            init = cell.number(f"INITVAL_{index:02X}")
+            for pair in range(16):
+                self._rows += [init >> 20 * pair & 511, init >> 20 * pair + 9 & 511]
+
+    # iCE40
+
+    def _sb_lut4(self, cell: _Cell) -> None:
+        self._lut([cell.pin(f"I{i}") for i in range(4)], cell.pin("O"), cell.number("LUT_INIT"))
+
+    def _sb_carry(self, cell: _Cell) -> None:
+        self._lut([cell.pin("I0"), cell.pin("I1"), cell.pin("CI")], cell.pin("CO"), 0xE8)
+
+    def _flip_flop(self, cell: _Cell, *, gated: bool = False, preset: bool = False) -> None:
+        self._clocked(cell, "C")
+        reset = cell.pin("S" if preset else "R")
+        self._register(cell.pin("Q"), cell.pin("D"), cell.pin("E", "1"), reset, preset, gated)
+
+    def _sb_dff(self, cell: _Cell) -> None:
+        self._flip_flop(cell)
+
+    _sb_dffe = _sb_dffsr = _sb_dff
+
+    def _sb_dffss(self, cell: _Cell) -> None:
+        self._flip_flop(cell, preset=True)
+
+    def _sb_dffesr(self, cell: _Cell) -> None:
+        self._flip_flop(cell, gated=True)
+
+    def _sb_dffess(self, cell: _Cell) -> None:
+        self._flip_flop(cell, gated=True, preset=True)
+
+    def _sb_ram40_4k(self, cell: _Cell) -> None:
+        self._clocked(cell, "RCLK", "WCLK")
+        nets = [_list(cell.pins("RADDR", 11)), _list(cell.pins("WADDR", 11))]
+        single = [cell.pin("RE"), cell.pin("RCLKE", "1"), cell.pin("WE"), cell.pin("WCLKE", "1")]
+        data = [_list(cell.pins(port, 16)) for port in ("WDATA", "MASK", "RDATA")]
+        modes = [cell.number("READ_MODE"), cell.number("WRITE_MODE"), len(self._rows)]
+        parts = [*nets, *map(str, single), *data, *map(str, modes)]
+        self._small_rams.append(f"{{{', '.join(parts)}}}")
+        for index in range(16):
+            init = cell.number(f"INIT_{index:X}")
+            self._rows += [init >> 16 * row & 0xFFFF for row in range(16)]
+
+    def _sb_mac16(self, cell: _Cell) -> None:
+        self._clocked(cell, "CLK")
+        assert cell.number("NEG_TRIGGER") == 0
+        for port in ("IRSTTOP", "IRSTBOT", "ORSTTOP", "ORSTBOT"):
+            assert cell.pin(port) == 0, "an asynchronous reset"
+        operands = [cell.pins(port, 16) for port in "ABCD"]
+        controls = [cell.pin("CE", "1"), *(
+            cell.pin(port)
+            for port in ("AHOLD", "BHOLD", "CHOLD", "DHOLD", "OLOADTOP", "OLOADBOT", "ADDSUBTOP",
+                         "ADDSUBBOT", "OHOLDTOP", "OHOLDBOT", "CI", "ACCUMCI", "SIGNEXTIN")
+        )]  # fmt: skip
+        out = cell.pins("O", 32)
+        carries = [cell.pin("CO"), cell.pin("ACCUMCO"), cell.pin("SIGNEXTOUT")]
+        names = (
+            "A_REG", "B_REG", "C_REG", "D_REG", "TOP_8x8_MULT_REG", "BOT_8x8_MULT_REG",
+            "PIPELINE_16x16_MULT_REG1", "PIPELINE_16x16_MULT_REG2", "MODE_8x8", "A_SIGNED",
+            "B_SIGNED", "TOPOUTPUT_SELECT", "TOPADDSUB_LOWERINPUT", "TOPADDSUB_UPPERINPUT",
+            "TOPADDSUB_CARRYSELECT", "BOTOUTPUT_SELECT", "BOTADDSUB_LOWERINPUT",
+            "BOTADDSUB_UPPERINPUT", "BOTADDSUB_CARRYSELECT",
+        )  # fmt: skip
+        values = {name: cell.number(name) for name in names}
+        registered = values["TOPOUTPUT_SELECT"] == values["BOTOUTPUT_SELECT"] == 1
+        reads = [] if registered else [*(net for port in operands for net in port), *controls]
+        outputs = [*out, *carries]
+        self._steps.append(("mac_step", len(self._macs), reads, outputs))
+        parts = [*map(_list, operands), *map(str, controls), _list(out), *map(str, carries)]
+        self._macs.append(f"{{{', '.join([*parts, *map(str, values.values())])}}}")
 
 
-_BLOCK_RAM, _MULTIPLIER = _block_ram, _multiplier
+def _list(values: list[int]) -> str:
+    return f"{{{', '.join(map(str, values))}}}"
