@@ -3,6 +3,7 @@
 from amaranth import *
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import bits_for
 
 from haloconv.planner.config import EngineConfig
 from haloconv.planner.latency import scale_entry_bytes
@@ -19,7 +20,7 @@ class SegmentWalker(wiring.Component):
 
     Timing: variable; one segment a cycle within an operand, one cycle from operand to operand.
 
-    Resources: two address adders.
+    Resources: an address adder, two counters.
 
     Parameters
     ----------
@@ -56,8 +57,7 @@ class SegmentWalker(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        d, tile = self.descriptor, self.i.payload
-        length = tile.input_length
+        config, d, tile = self._config, self.descriptor, self.i.payload
 
         free, take = {}, {}
         for kind in ("parameters", "weights", "input"):
@@ -67,22 +67,57 @@ class SegmentWalker(wiring.Component):
             m.d.sync += halves.eq(halves + release - take[kind])
 
         moved = Signal()
-        m.d.comb += moved.eq(self.o.ready)
-        row_address = Signal(self._config.address_bits, reset_less=True)
-        address = Signal(self._config.address_bits, reset_less=True)
-        rows_left = Signal(16, reset_less=True)
-        columns_left = Signal(16, reset_less=True)
+        begin, advance = Signal(), Signal()
+        row_address = Signal(config.address_bits, reset_less=True)
+        address = Signal.like(row_address)
+        rows_left = Signal(len(tile.rows), reset_less=True)
+        columns_left = Signal(len(tile.columns), reset_less=True)
         row_end = Signal()
-        m.d.comb += row_end.eq(d.row_segments | (columns_left == 1))
+        # One adder goes on to the next pixel and to the next row.
+        base, step, target = Signal.like(address), Signal.like(address), Signal.like(address)
+        m.d.comb += [
+            moved.eq(self.o.ready),
+            row_end.eq(d.row_segments | (columns_left == 1)),
+            base.eq(Mux(row_end, row_address, address)),
+            step.eq(Mux(row_end, d.in_row_pitch, d.in_pixel_pitch)),
+            target.eq(Mux(begin, tile.input_address, base + step)),
+        ]
+        with m.If(begin | advance):
+            m.d.sync += [
+                address.eq(target),
+                columns_left.eq(Mux(begin | row_end, tile.columns, columns_left - 1)),
+            ]
+        with m.If(begin | (advance & row_end)):
+            m.d.sync += [
+                row_address.eq(target),
+                rows_left.eq(Mux(begin, tile.rows, rows_left - 1)),
+            ]
+
+        # No more channels than the tables hold.
+        channels = tile.tile_m[: bits_for(config.channel_groups * config.out_lanes)]
+        entry = scale_entry_bytes(config)
+        sources = {
+            "PARAMETERS": (tile.bias_address, channels << 2),
+            "SCALES": (tile.scale_address, (channels << 2) + (channels << (entry - 5))),
+            "WEIGHTS": (tile.weight_address, tile.weight_length),
+            "ROWS": (address, tile.input_length),
+        }
+        # Chosen whether the segment is valid or not: that takes the fewest gates.
+        source = Signal(range(len(sources)))
+        with m.Switch(source):
+            for number, (first, length) in enumerate(sources.values()):
+                with m.Case(number):
+                    m.d.comb += [
+                        self.o.payload.address.eq(first),
+                        self.o.payload.length.eq(length),
+                    ]
+
+        def offer(state: str):
+            return source.eq(list(sources).index(state))
 
         with m.FSM():
             with m.State("PARAMETERS"):
-                m.d.sync += [
-                    row_address.eq(tile.input_address),
-                    address.eq(tile.input_address),
-                    rows_left.eq(tile.rows),
-                    columns_left.eq(tile.columns),
-                ]
+                m.d.comb += [begin.eq(1), offer("PARAMETERS")]
                 with m.If(self.i.valid):
                     with m.If(~tile.new_parameters):
                         m.next = "WEIGHTS"
@@ -90,27 +125,20 @@ class SegmentWalker(wiring.Component):
                         m.d.comb += [
                             take["parameters"].eq(moved | ~d.has_bias),
                             self.o.valid.eq(d.has_bias),
-                            self.o.payload.address.eq(tile.bias_address),
-                            self.o.payload.length.eq(tile.tile_m << 2),
                         ]
                         with m.If(take["parameters"]):
                             m.next = "SCALES"
             with m.State("SCALES"):
-                m.d.comb += [
-                    self.o.valid.eq(d.load_scale),
-                    self.o.payload.address.eq(tile.scale_address),
-                    self.o.payload.length.eq(tile.tile_m * scale_entry_bytes(self._config)),
-                ]
+                m.d.comb += [self.o.valid.eq(d.load_scale), offer("SCALES")]
                 with m.If(moved | ~d.load_scale):
                     m.next = "WEIGHTS"
             with m.State("WEIGHTS"):
+                m.d.comb += offer("WEIGHTS")
                 with m.If(~tile.new_weights):
                     m.next = "INPUT"
                 with m.Elif(free["weights"] != 0):
                     m.d.comb += [
                         self.o.valid.eq(1),
-                        self.o.payload.address.eq(tile.weight_address),
-                        self.o.payload.length.eq(tile.weight_length),
                         take["weights"].eq(moved),
                     ]
                     with m.If(moved):
@@ -127,25 +155,8 @@ class SegmentWalker(wiring.Component):
                     with m.Else():
                         m.next = "ROWS"
             with m.State("ROWS"):
-                m.d.comb += [
-                    self.o.valid.eq(1),
-                    self.o.payload.address.eq(address),
-                    self.o.payload.length.eq(length),
-                ]
-                with m.If(moved):
-                    with m.If(~row_end):
-                        m.d.sync += [
-                            address.eq(address + d.in_pixel_pitch),
-                            columns_left.eq(columns_left - 1),
-                        ]
-                    with m.Else():
-                        m.d.sync += [
-                            address.eq(row_address + d.in_row_pitch),
-                            row_address.eq(row_address + d.in_row_pitch),
-                            columns_left.eq(tile.columns),
-                            rows_left.eq(rows_left - 1),
-                        ]
-                        with m.If(rows_left == 1):
-                            m.d.comb += self.i.ready.eq(1)
-                            m.next = "PARAMETERS"
+                m.d.comb += [self.o.valid.eq(1), offer("ROWS"), advance.eq(moved)]
+                with m.If(moved & row_end & (rows_left == 1)):
+                    m.d.comb += self.i.ready.eq(1)
+                    m.next = "PARAMETERS"
         return m
