@@ -140,6 +140,8 @@ class Control(wiring.Component):
 
         m.submodules.file = file = RegisterFile(config)
 
+        step = (DESCRIPTOR_BYTES & -DESCRIPTOR_BYTES).bit_length() - 1
+
         def stop(reason: Value | ErrorCode) -> None:
             m.d.sync += [code.eq(reason), error.eq(1)]
             m.next = "HALT"
@@ -193,7 +195,8 @@ class Control(wiring.Component):
                     m.d.comb += [self.clear.eq(1), finished.eq(1)]
                     m.d.sync += [
                         layers.eq(layers + 1),
-                        self.program.eq(self.program + DESCRIPTOR_BYTES),
+                        # The bits below stay as they are.
+                        self.program[step:].eq(self.program[step:] + (DESCRIPTOR_BYTES >> step)),
                     ]
                     with m.If(d.last):
                         m.d.sync += counting.eq(0)

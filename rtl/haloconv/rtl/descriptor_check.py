@@ -58,6 +58,14 @@ def limits(config: EngineConfig) -> dict[str, int]:
     }
 
 
+def _exceeds(value: Value, most: int) -> Value:
+    """``value`` > ``most``, in gates instead of the carry chain that a comparison becomes."""
+    above: Value = C(0, 1)
+    for place in range(len(value)):
+        above = (value[place] & above) if most >> place & 1 else (value[place] | above)
+    return above
+
+
 class DescriptorCheck(wiring.Component):
     """Refuses a descriptor that asks for what is not built, and a tile that does not fit.
 
@@ -125,7 +133,7 @@ class DescriptorCheck(wiring.Component):
             for (low, high), names in zeros.items()
         ]
         over = [
-            among(names, f"over_{low}_{high}_{most}") & (word.data[low:high] > most)
+            among(names, f"over_{low}_{high}_{most}") & _exceeds(word.data[low:high], most)
             for (low, high, most), names in larger.items()
         ]
         unmarked, empty, no_elements = Signal(), Signal(), Signal()

@@ -102,13 +102,21 @@ class ProgramFetch(wiring.Component):
         with m.If(self.start):
             m.d.sync += [part.eq(0), index.eq(0), word.valid.eq(0), self.done.eq(0)]
 
+        # The number once more, as two rings: a gate for each word that is kept.
+        block, inner = Signal(-(-words // 8)), Signal(8)
+        with m.If(word.valid):
+            m.d.sync += inner.eq(inner.rotate_left(1))
+            with m.If(inner[7]):
+                m.d.sync += block.eq(block << 1)
+        with m.If(self.start):
+            m.d.sync += [block.eq(1), inner.eq(1)]
         elementwise = "elementwise" in self._config.built_units
         for field, place in self.descriptor.shape():
             if not elementwise and field in _ELEMENTWISE:
                 continue
             kept = Signal(place.width, reset_less=True, name=f"kept_{field}")
-            low = place.offset % 32
-            with m.If(word.valid & (index == place.offset // 32)):
+            low, number = place.offset % 32, place.offset // 32
+            with m.If(word.valid & block[number // 8] & inner[number % 8]):
                 m.d.sync += kept.eq(held[low : low + place.width])
             m.d.comb += self.descriptor[field].eq(kept)
         return m

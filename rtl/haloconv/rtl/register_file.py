@@ -120,39 +120,40 @@ class RegisterFile(wiring.Component):
         turn_port: Any = words.read_port()
         host_port: Any = words.read_port()
 
-        # Three stages: read a word, add to it, write it back.
-        turn = Signal(range(ROUND))
-        added, written = Signal(range(ROUND)), Signal(range(ROUND))
-        adding, writing = Signal(), Signal()
+        # Three stages: address a word, keep it, write it back with what was collected.
+        turn, kept, added = Signal(range(ROUND)), Signal(range(ROUND)), Signal(range(ROUND))
+        keeping, adding = Signal(), Signal()
         stale = Signal(init=1)  # A reset does not reach the memory.
-        total = Signal(33, reset_less=True)
+        word, total = Signal(32, reset_less=True), Signal(33)
+        carry = Signal(reset_less=True)
         m.d.comb += self.round.eq(turn == ROUND - 1)
         m.d.sync += [
             turn.eq(Mux(self.round, 0, turn + 1)),
-            added.eq(turn),
-            written.eq(added),
-            adding.eq(1),
-            writing.eq(adding),
+            kept.eq(turn),
+            added.eq(kept),
+            keeping.eq(1),
+            adding.eq(keeping),
+            carry.eq(total[32]),
         ]
         with m.If(self.start):
-            m.d.sync += [stale.eq(1), turn.eq(0), adding.eq(0), writing.eq(0)]
+            m.d.sync += [stale.eq(1), turn.eq(0), keeping.eq(0), adding.eq(0)]
         with m.Elif(adding & (added == ROUND - 1)):
             m.d.sync += stale.eq(0)
         # A word's first turn after a start clears it; what was collected waits for the second.
-        takes, carries = Signal(), Signal()
-        m.d.comb += [
-            takes.eq(adding & ~stale & ~added[0]),
-            carries.eq(added[0] & total[32]),
-            turn_port.addr.eq(FIRST + turn),
-            write.addr.eq(FIRST + written),
-            write.data.eq(total),
-            write.en.eq(writing),
-        ]
-        amount = self._collect(m, added, takes)
         with m.If(stale):
-            m.d.sync += total.eq(0)
+            m.d.sync += word.eq(0)
         with m.Else():
-            m.d.sync += total.eq(turn_port.data + (amount | carries))
+            m.d.sync += word.eq(turn_port.data)
+        takes = Signal()
+        m.d.comb += takes.eq(adding & ~stale & ~added[0])
+        amount = self._collect(m, added, takes)
+        m.d.comb += [
+            total.eq(word + (amount | (added[0] & carry))),
+            turn_port.addr.eq(FIRST + turn),
+            write.addr.eq(FIRST + added),
+            write.data.eq(total),
+            write.en.eq(adding),
+        ]
 
         # The host's side.
         shown, own = Signal(), Signal(32, reset_less=True)
@@ -160,7 +161,7 @@ class RegisterFile(wiring.Component):
         m.d.comb += [
             address.eq(self.address),
             counted.eq(address >= FIRST),
-            clash.eq(writing & (address == write.addr)),
+            clash.eq(adding & (address == write.addr)),
             host_port.addr.eq(address),
             self.data.eq(own | Mux(shown, host_port.data, 0)),
         ]
