@@ -55,7 +55,8 @@ class SimulatedBoard:
 
         async def line(ctx: Any) -> None:
             ctx.set(domain.rst, 1)
-            await ctx.tick().repeat(2)
+            for _ in range(2):
+                await ctx.tick()
             ctx.set(domain.rst, 0)
             level = 1
             async for _, _, tx in ctx.tick().sample(system.tx):
