@@ -4,9 +4,12 @@
 // cells have the one clock and its rising edge, which the writer checks.
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <vector>
 
+#ifdef NETLIST_OF_ENGINE
 #include "haloconv_harness.h"
+#endif
 
 namespace {
 
@@ -72,9 +75,9 @@ struct Step {
 
 #include "netlist.inc"
 
-class Device {
+class Netlist {
   public:
-    Device() {
+    Netlist() {
         net_.assign(net_count, 0);
         net_[1] = 1;
         for (const Register &cell : registers)
@@ -89,8 +92,6 @@ class Device {
         mac_.resize(std::size(macs));
         next_.resize(std::size(registers));
     }
-
-    void reset(bool on) { net_[port_rst[0]] = on; }
 
     void settle() {
         // One pass in order is enough, unless a multiplier's bypassed paths look like a loop.
@@ -155,28 +156,19 @@ class Device {
             put(small_rams[index].out, 16, small_[index].out);
     }
 
-    bool get_request_valid() const { return net_[port_memory__read_request__valid[0]]; }
-    void get_request_payload(uint32_t *words) const {
-        pack(port_memory__read_request__payload, words);
+  protected:
+    uint64_t get(const Net *nets, size_t count) const {
+        uint64_t value = 0;
+        for (size_t i = 0; i < count; ++i)
+            value |= uint64_t(net_[nets[i]]) << i;
+        return value;
     }
-    bool get_data_ready() const { return net_[port_memory__read_data__ready[0]]; }
-    bool get_write_valid() const { return net_[port_memory__write__valid[0]]; }
-    void get_write_payload(uint32_t *words) const { pack(port_memory__write__payload, words); }
-    uint32_t get_register_data() const { return uint32_t(get(port_registers__read_data, 32)); }
-
-    void set_request_ready(bool on) { net_[port_memory__read_request__ready[0]] = on; }
-    void set_data_valid(bool on) { net_[port_memory__read_data__valid[0]] = on; }
-    void set_data_payload(const uint32_t *words) {
-        for (size_t i = 0; i < std::size(port_memory__read_data__payload); ++i)
-            net_[port_memory__read_data__payload[i]] = words[i / 32] >> i % 32 & 1;
+    void put(const Net *nets, size_t count, uint64_t value) {
+        for (size_t i = 0; i < count; ++i)
+            if (nets[i] > 1)
+                net_[nets[i]] = value >> i & 1;
     }
-    void set_write_ready(bool on) { net_[port_memory__write__ready[0]] = on; }
-    void set_write_error(bool on) { net_[port_memory__write_error[0]] = on; }
-    void set_register_address(uint32_t value) {
-        put(port_registers__address, std::size(port_registers__address), value);
-    }
-    void set_register_write(bool on) { net_[port_registers__write[0]] = on; }
-    void set_register_write_data(uint32_t value) { put(port_registers__write_data, 32, value); }
+    std::vector<uint8_t> net_;
 
   private:
     struct MultiplierState {
@@ -200,30 +192,12 @@ class Device {
         uint16_t out;
     };
 
-    std::vector<uint8_t> net_, next_;
+    std::vector<uint8_t> next_;
     std::vector<uint64_t> distributed_;
     std::vector<BlockState> blocks_;
     std::vector<SmallState> small_;
     std::vector<MultiplierState> multiplier_;
     std::vector<MacState> mac_;
-
-    uint64_t get(const Net *nets, size_t count) const {
-        uint64_t value = 0;
-        for (size_t i = 0; i < count; ++i)
-            value |= uint64_t(net_[nets[i]]) << i;
-        return value;
-    }
-    void put(const Net *nets, size_t count, uint64_t value) {
-        for (size_t i = 0; i < count; ++i)
-            if (nets[i] > 1)
-                net_[nets[i]] = value >> i & 1;
-    }
-    template <size_t Bits>
-    void pack(const Net (&nets)[Bits], uint32_t *words) const {
-        std::memset(words, 0, (Bits + 31) / 32 * 4);
-        for (size_t i = 0; i < Bits; ++i)
-            words[i / 32] |= uint32_t(net_[nets[i]]) << i % 32;
-    }
 
     static int64_t extend(uint64_t value, unsigned bits, bool is_signed) {
         return is_signed && value >> (bits - 1) & 1 ? int64_t(value) - (int64_t(1) << bits)
@@ -441,6 +415,71 @@ class Device {
     }
 };
 
+#ifdef NETLIST_OF_ENGINE
+class Device : public Netlist {
+  public:
+    void reset(bool on) { net_[port_rst[0]] = on; }
+
+    bool get_request_valid() const { return net_[port_memory__read_request__valid[0]]; }
+    void get_request_payload(uint32_t *words) const {
+        pack(port_memory__read_request__payload, words);
+    }
+    bool get_data_ready() const { return net_[port_memory__read_data__ready[0]]; }
+    bool get_write_valid() const { return net_[port_memory__write__valid[0]]; }
+    void get_write_payload(uint32_t *words) const { pack(port_memory__write__payload, words); }
+    uint32_t get_register_data() const { return uint32_t(get(port_registers__read_data, 32)); }
+
+    void set_request_ready(bool on) { net_[port_memory__read_request__ready[0]] = on; }
+    void set_data_valid(bool on) { net_[port_memory__read_data__valid[0]] = on; }
+    void set_data_payload(const uint32_t *words) {
+        for (size_t i = 0; i < std::size(port_memory__read_data__payload); ++i)
+            net_[port_memory__read_data__payload[i]] = words[i / 32] >> i % 32 & 1;
+    }
+    void set_write_ready(bool on) { net_[port_memory__write__ready[0]] = on; }
+    void set_write_error(bool on) { net_[port_memory__write_error[0]] = on; }
+    void set_register_address(uint32_t value) {
+        put(port_registers__address, std::size(port_registers__address), value);
+    }
+    void set_register_write(bool on) { net_[port_registers__write[0]] = on; }
+    void set_register_write_data(uint32_t value) { put(port_registers__write_data, 32, value); }
+
+  private:
+    template <size_t Bits>
+    void pack(const Net (&nets)[Bits], uint32_t *words) const {
+        std::memset(words, 0, (Bits + 31) / 32 * 4);
+        for (size_t i = 0; i < Bits; ++i)
+            words[i / 32] |= uint32_t(net_[nets[i]]) << i % 32;
+    }
+};
+#else
+class Device : public Netlist {
+  public:
+    void set(const uint8_t *levels) {
+        for (Net net : input_nets)
+            net_[net] = *levels++;
+    }
+    void get(uint8_t *levels) const {
+        for (Net net : output_nets)
+            *levels++ = net_[net];
+    }
+};
+#endif
+
 }  // namespace
 
+#ifdef NETLIST_OF_ENGINE
 HALOCONV_EXPORT(Device)
+#else
+// Levels of all inputs in each cycle, and of all outputs before the edge that ends it.
+extern "C" void netlist_run(const uint8_t *inputs, uint8_t *outputs, uint64_t cycles) {
+    Device device;
+    for (; cycles; --cycles) {
+        device.set(inputs);
+        device.settle();
+        device.get(outputs);
+        device.edge();
+        inputs += std::size(input_nets);
+        outputs += std::size(output_nets);
+    }
+}
+#endif

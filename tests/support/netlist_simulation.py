@@ -6,15 +6,25 @@ Yosys' model, and Yosys is asked for nothing: a netlist that runs here as it sho
 another reading of the cells than the one that made it.
 """
 
-from collections.abc import Mapping
+import ctypes
+import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from haloconv.sim.backends.build_cache import cached_file, compiler_version, digest
+import numpy as np
+
+from haloconv.sim.backends.build_cache import (
+    cached_file,
+    compiler,
+    compiler_version,
+    digest,
+    run_tool,
+)
 from haloconv.sim.backends.compiled import compile_library, definitions, harness_text
 from haloconv.sim.backends.job import Job
 
-__all__ = ["NetlistLibrary", "top_of"]
+__all__ = ["NetlistLibrary", "run_ports", "top_of"]
 
 _SOURCE = Path(__file__).with_name("netlist_device.cc")
 _UNSET = "0"
@@ -36,7 +46,7 @@ class NetlistLibrary:
 
     def __call__(self, dut: Any, job: Job) -> Path:
         """Return the compiled library, from the cache where it is there."""
-        options = ["-std=c++17", "-O2"]
+        options = ["-std=c++17", "-O2", "-DNETLIST_OF_ENGINE"]
 
         def build(folder: Path) -> Path:
             (folder / "netlist.inc").write_text(self.text)
@@ -50,12 +60,72 @@ class NetlistLibrary:
         return cached_file(key, ".so", build)
 
 
+def run_ports(
+    netlist: Mapping[str, Any], stimuli: Mapping[str, Sequence[int]]
+) -> dict[str, list[int]]:
+    """Run any netlist with a clock ``clk`` from its start.
+
+    Parameters
+    ----------
+    netlist : mapping
+        As Yosys' ``write_json`` wrote it.
+    stimuli : mapping of str to sequence of int
+        The level of each input in each cycle; inputs without are low.
+
+    Returns
+    -------
+    dict of str to list of int
+        The level of each output in each cycle, before the edge that ends it.
+    """
+    module = top_of(netlist)
+    ports = {name: port for name, port in module["ports"].items() if name != "clk"}
+    cycles = len(next(iter(stimuli.values())))
+    tables = _Tables(module)
+    sides = []
+    for direction in ("input", "output"):
+        names = [name for name, port in ports.items() if port["direction"] == direction]
+        sides.append([(name, net) for name in names for net in tables.ports[name]])
+    inputs, outputs = sides
+    levels = np.zeros((cycles, len(inputs)), dtype=np.uint8)
+    first: dict[str, int] = {}
+    for column, (name, _) in enumerate(inputs):
+        bit = column - first.setdefault(name, column)
+        if name in stimuli:
+            levels[:, column] = [value >> bit & 1 for value in stimuli[name]]
+    seen = np.zeros((cycles, len(outputs)), dtype=np.uint8)
+    lists = "".join(
+        f"const Net {name}_nets[] = {{{', '.join(str(net) for _, net in side)}}};\n"
+        for name, side in zip(("input", "output"), sides, strict=True)
+    )
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "netlist.inc").write_text(tables.text() + lists)
+        (folder / "unit.cc").write_text(_SOURCE.read_text())
+        cxx = compiler()
+        assert cxx is not None
+        options = ["-std=c++17", "-O1", "-shared", "-fPIC", "-o", "netlist.so", "unit.cc"]
+        run_tool("The C++ compiler (netlist)", [cxx, *options], folder)
+        library = ctypes.CDLL(str(folder / "netlist.so"))
+        library.netlist_run(
+            levels.ctypes.data_as(ctypes.c_void_p),
+            seen.ctypes.data_as(ctypes.c_void_p),
+            ctypes.c_uint64(cycles),
+        )
+    results: dict[str, list[int]] = {}
+    for column, (port, _) in enumerate(outputs):
+        values = results.setdefault(port, [0] * cycles)
+        bit = sum(name == port for name, _ in outputs[:column])
+        results[port] = [
+            value | int(level) << bit for value, level in zip(values, seen[:, column], strict=True)
+        ]
+    return results
+
+
 class _Cell:
     """A cell with its connections as nets of the tables and its parameters as text."""
 
     def __init__(self, cell: Mapping[str, Any], nets: "_Nets") -> None:
         self._cell, self._nets = cell, nets
-        self.used = {"module_not_derived"}
 
     def pins(self, port: str, width: int, unset: str = _UNSET) -> list[int]:
         bits = self._cell["connections"].get(port, [])
@@ -110,11 +180,11 @@ class _Tables:
         self._rows: list[int] = []
         # What is evaluated between two edges: kind, index, nets read, nets driven.
         self._steps: list[tuple[str, int, list[int], list[int]]] = []
-        self._ports = {
+        self.ports = {
             name: [self._nets(bit) for bit in port["bits"]]
             for name, port in module["ports"].items()
         }
-        (self._clock,) = self._ports["clk"]
+        (self._clock,) = self.ports["clk"]
         for kind, entry in (
             (cell["type"], _Cell(cell, self._nets)) for cell in module["cells"].values()
         ):
@@ -146,7 +216,7 @@ class _Tables:
             else:
                 lines.append(f"const std::vector<{kind}> {name}_none;")
                 lines.append(f"#define {name} {name}_none")
-        for name, nets in self._ports.items():
+        for name, nets in self.ports.items():
             lines.append(f"const Net port_{name}[] = {{{', '.join(map(str, nets))}}};")
         return "\n".join(lines) + "\n"
 
