@@ -20,7 +20,8 @@ __all__ = ["Link", "LinkError", "LostAnswer", "SerialTransport", "Transport"]
 
 WINDOW = 8
 """Requests that are sent before the first answer is read."""
-RETRIES = 4
+RETRIES = 8
+"""Repeats of one request before the board is given up."""
 _HEAD = 2
 
 
@@ -221,7 +222,8 @@ class Link:
             self._exchange([one])
             return
         try:
-            self._once([one])
+            self._send([one])
+            self._answer(one)
         except _Broken as error:
             self.recover()
             raise LostAnswer(f"{one.what}: {error}") from None
@@ -238,38 +240,43 @@ class Link:
         )
 
     def _exchange(self, requests: Sequence[_Request]) -> list[bytes]:
-        """Return the answers of requests, in windows, repeating a window that was damaged."""
+        """Return the answers of requests, of which some are on the line at once.
+
+        What was damaged is sent again, in windows half as long as before, as a line that loses a
+        byte in every long one lets short ones pass.
+        """
         answers: list[bytes] = []
-        for start in range(0, len(requests), WINDOW):
-            window = requests[start : start + WINDOW]
-            answers += self._repeated(window)
+        size, failures = WINDOW, 0
+        while len(answers) < len(requests):
+            window = requests[len(answers) : len(answers) + size]
+            found: list[bytes] = []
+            try:
+                self._send(window)
+                for one in window:
+                    found.append(self._answer(one))
+                size, failures = min(2 * size, WINDOW), 0
+            except _Broken as error:
+                failures = 0 if found else failures + 1
+                if failures > RETRIES:
+                    raise LinkError(
+                        f"{window[0].what}: {error}, {failures} times over; check the port, its "
+                        "rate, and that the board runs the bitstream of this build"
+                    ) from None
+                self.repeats += 1
+                size = max(1, size // 2)
+                self.recover()
+            answers += found
             if self._progress is not None:
-                self._progress(sum(len(one.frame) + one.answer for one in window))
+                self._progress(sum(len(one.frame) + one.answer for one in window[: len(found)]))
         return answers
 
-    def _repeated(self, window: Sequence[_Request]) -> list[bytes]:
-        for _ in range(RETRIES):
-            try:
-                return self._once(window)
-            except _Broken:
-                self.repeats += 1
-                self.recover()
-        try:
-            return self._once(window)
-        except _Broken as error:
-            raise LinkError(
-                f"{window[0].what}: {error}, {RETRIES + 1} times over; check the port, its rate, "
-                "and that the board runs the bitstream of this build"
-            ) from None
-
-    def _once(self, window: Sequence[_Request]) -> list[bytes]:
+    def _send(self, window: Sequence[_Request]) -> None:
         line = bytearray()
         for one in window:
             line += one.frame
             # Two bytes more, as the two clocks differ a little.
             line += bytes(_HEAD + one.answer + CHECK_BYTES + 2)
         self._transport.write(bytes(line))
-        return [self._answer(one) for one in window]
 
     def _answer(self, one: _Request) -> bytes:
         head = self._transport.read(_HEAD)
