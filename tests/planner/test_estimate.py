@@ -8,7 +8,7 @@ import pytest
 
 from haloconv.planner.config import EngineConfig
 from haloconv.planner.estimate import estimate_cycles
-from haloconv.planner.latency import lanes_latency
+from haloconv.planner.latency import release_latency
 from haloconv.planner.layer import ConvLayer
 from haloconv.planner.schedule import schedule_layer
 from haloconv.planner.search import search_tiles
@@ -36,15 +36,15 @@ def test_estimate_agrees_with_a_walk_over_the_tiles(seed: int) -> None:
 def test_estimate_of_a_layer_by_hand() -> None:
     # 1x1, 16 -> 8 channels on 2x2 pixels, one tile, 8 x 8 lanes, Q = 8, an 8-byte bus, latency 16.
     # Load: 7 + 16 + 2, 4 pixels of two words 8, 8*2 rows of weights 16, 8 biases, 8 scales, and
-    # 2 steps + 10 through the lanes + 5 for their table: 82. Compute: 4 pixels of two steps, and
-    # 2. Writes: 4 beats. 44 + 16 + 82 + 10 + 30 cycles.
+    # 2 steps + 10 through the lanes and the drain + 5 for their table: 82. Compute: 4 pixels of
+    # two steps, and 2. Writes: 4 beats. 126 + 16 + 82 + 10 + 30 cycles.
     layer = ConvLayer(2, 2, 16, 8, (1, 1))
-    assert lanes_latency(EngineConfig()) == 10
+    assert release_latency(EngineConfig()) == 10
     got = estimate_cycles(layer, EngineConfig(), "channel", "hwmc", [Tile(2, 2, 16, 8)])
-    assert got.tolist() == [182]
+    assert got.tolist() == [264]
     # Two tiles of one row each: the second waits for its 4 words, 7 + 16 + 2 + 4 against 4 + 2.
     got = estimate_cycles(layer, EngineConfig(), "channel", "hwmc", [Tile(1, 2, 16, 8)])
-    assert got.tolist() == [44 + 16 + 78 + 6 + 29 + 30]
+    assert got.tolist() == [126 + 16 + 78 + 6 + 29 + 30]
 
 
 @pytest.mark.parametrize("latency", [1, 16, 60])

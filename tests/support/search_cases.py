@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from haloconv.planner.config import EngineConfig
 from haloconv.planner.errors import PlanError
 from haloconv.planner.estimate import estimate_cycles
-from haloconv.planner.latency import lanes_latency
+from haloconv.planner.latency import release_latency
 from haloconv.planner.layer import ConvLayer
 from haloconv.planner.search import search_tiles
 from haloconv.planner.storage import tile_storage
@@ -88,7 +88,7 @@ def walk(
         return {start: count for (start, _), count in zip(parts, counted, strict=True)}
 
     rows, columns = inputs("h", 0), inputs("w", 1)
-    cycles = 44 + latency + 30
+    cycles = 126 + latency + 30
     held: dict[str, tuple[int, ...]] = {}
     first = True
     for g in range(1 if mode == "depthwise" else layer.groups):
@@ -131,7 +131,7 @@ def walk(
                 held["parameter"] = (g, m)
                 if layer.has_bias or not raw:
                     per_group = up(tc, pr) if mode == "channel" else tc
-                    load += taps * per_group + lanes_latency(config) + 5
+                    load += taps * per_group + release_latency(config) + 5
                 if layer.has_bias:
                     load += max(tm, up(4 * tm, bus))
                 if not raw:

@@ -58,7 +58,7 @@ __all__ = [
     "where",
 ]
 
-START_CYCLES = 44
+START_CYCLES = 126
 """From start to the first tile load, beside the latency of the memory: program and set-up."""
 END_CYCLES = 30
 """From the last multiplication to the last write: drain, requantiser and write port."""
