@@ -7,9 +7,12 @@ from collections.abc import Sequence
 
 import click
 
+from haloconv.flow.commands.build import build
 from haloconv.flow.commands.compile import compile_model
 from haloconv.flow.commands.demo import demo
+from haloconv.flow.commands.explore import explore
 from haloconv.flow.commands.gemm import gemm
+from haloconv.flow.commands.host import host
 from haloconv.flow.commands.plan import plan
 from haloconv.flow.commands.pnr import pnr
 from haloconv.flow.commands.report import report
@@ -50,7 +53,10 @@ for _command in (
     synth,
     pnr,
     sweep,
+    explore,
     report,
+    build,
+    host,
     gemm,
     demo,
 ):
