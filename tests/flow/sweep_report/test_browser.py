@@ -1,6 +1,5 @@
 """The page opened and used in Chromium, without a network."""
 
-import copy
 import json
 import re
 import shutil
@@ -448,19 +447,39 @@ def test_pictures_that_were_left_out(
     made.page.close()
 
 
-def test_without_any_result(context: Any, content: dict[str, Any], tmp_path: Path) -> None:
-    """A sweep whose points all failed still opens, and says so."""
-    changed = copy.deepcopy(content)
-    changed["points"] = changed["points"][-1:]
-    (tmp_path / "sweep.json").write_text(json.dumps(changed), encoding="utf-8")
-    path = tmp_path / "report.html"
-    path.write_text(build_page(read_sweep(tmp_path), "T"), encoding="utf-8")
+def other_page(context: Any, content: dict[str, Any], folder: Path) -> tuple[Any, list[str]]:
+    """Open the page of another sweep; return it and what it said on its console."""
+    (folder / "sweep.json").write_text(json.dumps(content), encoding="utf-8")
+    path = folder / "report.html"
+    path.write_text(build_page(read_sweep(folder), "T"), encoding="utf-8")
     page = context.new_page()
     said: list[str] = []
     page.on("console", lambda message: said.append(message.text))
     page.on("pageerror", lambda error: said.append(str(error)))
     page.goto(path.as_uri())
     page.locator("#pareto", has_text="nothing to plot").wait_for()
+    return page, said
+
+
+def test_sweep_whose_points_all_failed(
+    context: Any, content: dict[str, Any], tmp_path: Path
+) -> None:
+    page, said = other_page(context, content | {"points": content["points"][-1:]}, tmp_path)
     assert "the clock was not met" in page.locator("#chosen").inner_text()
+    assert said == []
+    page.close()
+
+
+def test_sweep_without_workloads(context: Any, content: dict[str, Any], tmp_path: Path) -> None:
+    points = [point | {"workloads": {}} for point in content["points"][:3]]
+    page, said = other_page(context, content | {"points": points}, tmp_path)
+    assert "This sweep has no workloads" in page.locator("#pareto").inner_text()
+    assert not page.locator("#workload").is_visible()
+    assert not page.locator("#layers").is_visible()
+    page.locator("#points tbody tr").nth(2).click()
+    assert "Point 3:" in page.locator("#chosen").inner_text()
+    assert "No result" not in page.locator("#chosen").inner_text()
+    lut4 = points[2]["area"]["lut4"]
+    assert words(page.locator("#blocks tbody tr").first.inner_text()).startswith(f"all {lut4:,}")
     assert said == []
     page.close()

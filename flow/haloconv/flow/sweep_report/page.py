@@ -170,15 +170,15 @@ def _columns(
     found += [column(axis.key, axis.label) for axis in areas if axis.key != "budget_bytes"]
     if any(point.fmax_mhz is not None for point in sweep.points):
         found.append(column("fmax_mhz", "Fmax", "MHz", 1))
-    found += [
-        column("cycles", "Cycles", of="run"),
-        column("moved_bytes", "Moved", "B", of="run"),
-        column("utilisation", "Lanes used", "%", 1, of="run"),
-        column("fps", "Frames", "1/s", 2, of="run"),
-        column("front", "Front", of="plot"),
-        column("status", "Status"),
-    ]
-    return found
+    if sweep.workloads:
+        found += [
+            column("cycles", "Cycles", of="run"),
+            column("moved_bytes", "Moved", "B", of="run"),
+            column("utilisation", "Lanes used", "%", 1, of="run"),
+            column("fps", "Frames", "1/s", 2, of="run"),
+            column("front", "Front", of="plot"),
+        ]
+    return [*found, column("status", "Status")]
 
 
 def _resources(sweep: Sweep) -> list[dict[str, str]]:

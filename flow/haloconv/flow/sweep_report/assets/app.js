@@ -24,7 +24,9 @@ async function start() {
     const plot = plotOf();
     const empty = !plot || !plot.datasets.points.length;
     pareto.draw(
-      empty ? "No point has both values, so there is nothing to plot." : plot,
+      !content.workloads.length
+        ? "This sweep has no workloads, so there is nothing to plot the area against."
+        : empty ? "No point has both values, so there is nothing to plot." : plot,
       null,
       { chosen: state.point, shown: shownIds() },
     );
@@ -165,7 +167,7 @@ async function start() {
     failed ? `${failed} failed` : "none failed",
     content.missing ? `${plural(content.missing, "point")} not built yet` : null,
     plural(content.workloads.length, "workload"),
-    content.clock_mhz === null ? null : `frames at ${shown(content.clock_mhz)} MHz where no clock was measured`,
+    content.clock_mhz === null || !content.workloads.length ? null : `frames at ${shown(content.clock_mhz)} MHz where no clock was measured`,
   ].filter(Boolean).join(", ") + ".";
   byId("filter-keys").append(...content.columns.filter((column) => column.of !== "plot").flatMap((column, at) => [at ? ", " : "", element("code", { text: column.key })]));
   fill("workload", content.workloads.map((name) => [name, name]), "workload");
@@ -184,6 +186,8 @@ async function start() {
     const front = (plotOf()?.datasets.points ?? []).filter((row) => row.front === "yes").sort((a, b) => a.x - b.x);
     state.point = front.at(-1)?.id ?? points[0]?.id ?? null;
   }
+  // A sweep for area alone.
+  document.body.classList.toggle("no-workloads", !content.workloads.length);
   byId("main").hidden = false;
   drawAll();
 }

@@ -36,7 +36,7 @@ function drawChosen(content, point, workload) {
       ...fact("Read", withUnit(run.read_bytes, "B")),
       ...fact("Written", withUnit(run.write_bytes, "B")),
     );
-  } else {
+  } else if (workload) {
     parts.push(element("p", { class: "none", text: `No result for the workload ${workload}.` }));
   }
   if (point.seconds !== null) facts.push(...fact("Synthesis took", withUnit(point.seconds, "s", 1)));
