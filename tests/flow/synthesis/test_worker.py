@@ -1,0 +1,28 @@
+"""What a synthesis process runs."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from haloconv.flow.synthesis.area import FAMILIES
+from haloconv.flow.synthesis.worker import passes
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_passes(family: str) -> None:
+    commands = passes(family, "chip")
+    assert commands[0] == "read_rtlil design.il"
+    assert commands[1].endswith(" -top chip")
+    assert commands[-1] == "write_json netlist.json"
+
+
+def test_the_job_is_a_file(tmp_path: Path) -> None:
+    """Without one the process fails, and says what is missing."""
+    done = subprocess.run(
+        [sys.executable, "-m", "haloconv.flow.synthesis.worker"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "job.json" in done.stderr
