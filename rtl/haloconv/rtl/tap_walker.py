@@ -3,15 +3,14 @@
 from amaranth import *
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import exact_log2
 
 from haloconv.planner.config import EngineConfig
 from haloconv.planner.tile import MODES
 from haloconv.planner.validate import check_int
 from haloconv.rtl.edge_mask import EdgeMask, Reached
-from haloconv.rtl.fused_sum import selected_sum
 from haloconv.rtl.group_pace import GroupPace
 from haloconv.rtl.loop_counter import counted, loop_counter
+from haloconv.rtl.position_step import one_of, stepped
 from haloconv.rtl.widths import (
     ComputeTile,
     DescriptorLayout,
@@ -325,74 +324,48 @@ class TapWalker(wiring.Component):
     ) -> None:
         """The innermost loop that has not ended advances; those inside it start over from there."""
         config, d = self._config, self.descriptor
-        position = Position(config)
-        lanes = config.split_lanes
-        delta_bank, delta_word = Signal(6, reset_less=True), Signal(24, reset_less=True)
-        level = Signal(3, reset_less=True)
-        # Codes as the token has them; those of loops inside a group are not in it.
-        names = ("word", "tap", "group", "column", "row", "end", "tap_row")
-        WORD, TAP, GROUP, COLUMN, ROW, END, TAP_ROW = range(7)
-
-        def step(code: int, name: str) -> list:
-            return [
-                level.eq(code),
-                delta_bank.eq(d[f"{name}_bank"]),
-                delta_word.eq(d[f"{name}_word"]),
-            ]
-
-        with m.If(starting | go):
-            with m.If(~ahead.tap):
-                m.d.sync += step(WORD, "word")
-                with m.If(~select_wraps):
-                    m.d.sync += [delta_bank.eq(0), delta_word.eq(0)]
-            with m.Elif(~ahead.tap_row):
-                m.d.sync += step(TAP, "tap")
-                with m.If(phase_wraps):
-                    m.d.sync += step(TAP, "tap_wrap")
-            with m.Elif(~ahead.group):
-                m.d.sync += step(TAP_ROW, "tap_row")
-            with m.Elif(~ahead.column):
-                m.d.sync += step(GROUP, "group")
-            with m.Elif(~ahead.row):
-                m.d.sync += step(COLUMN, "column")
-            with m.Else():
-                m.d.sync += step(ROW, "row")
-                with m.If(ahead.end):
-                    m.d.sync += level.eq(END)
-
-        bases = {
-            name: Signal(position, reset_less=True, name=f"at_{name}")
-            for name in names
-            if name != "end"
+        # The loop that advances after the step ahead.
+        along = {
+            "word": ~ahead.tap,
+            "tap": ahead.tap & ~ahead.tap_row,
+            "tap_row": ahead.tap_row & ~ahead.group,
+            "group": ahead.group & ~ahead.column,
+            "column": ahead.column & ~ahead.row,
+            "row": ahead.row,
         }
-        # A step along the innermost loop starts from the step before, any other from a base.
-        base, moved, following = Signal(position), Signal(position), Signal(position)
-        with m.Switch(level):
-            for code in (TAP, GROUP, COLUMN, TAP_ROW):
-                with m.Case(code):
-                    m.d.comb += base.eq(bases[names[code]])
-            with m.Default():
-                m.d.comb += base.eq(bases["row"])
-        place = bases["word"]
-        if lanes & (lanes - 1) == 0:
-            # Bank and word are one number.
-            bits = exact_log2(lanes)
-            total = selected_sum(
-                m, platform, "moved", bits + len(base.word),
-                Cat(delta_bank[:bits], delta_word).as_signed(), reached.tap,
-                Cat(base.bank[:bits], base.word).as_signed(),
-                Cat(place.bank[:bits], place.word).as_signed(),
-            )  # fmt: skip
-            m.d.comb += [moved.bank.eq(total[:bits]), moved.word.eq(total[bits:])]
-        else:
-            bank_sum, carry = Signal(7), Signal()
-            bank, word = (Mux(reached.tap, base[n], place[n]) for n in ("bank", "word"))
-            m.d.comb += [
-                bank_sum.eq(bank + delta_bank),
-                carry.eq(bank_sum >= lanes),
-                moved.bank.eq(Mux(carry, bank_sum - lanes, bank_sum)),
-                moved.word.eq(word + delta_word.as_signed() + carry),
+        conditions = along | {
+            "word": along["word"] & select_wraps,
+            "tap": along["tap"] & ~phase_wraps,
+            "tap_wrap": along["tap"] & phase_wraps,
+        }
+        delta = one_of(
+            *(
+                (condition, Cat(d[f"{name}_bank"], d[f"{name}_word"]))
+                for name, condition in conditions.items()
+            )
+        )
+        step = Signal.like(delta, reset_less=True, name="step")
+        level = Signal(3, reset_less=True)
+        bases: dict[str, data.View] = {}
+        choices: list[tuple[Value, Value]] = []
+        for name, condition in along.items():
+            bases[name] = Signal(Position(config), reset_less=True, name=f"at_{name}")
+            chosen = Signal(name=f"along_{name}", reset_less=True)
+            with m.If(starting | go):
+                m.d.sync += chosen.eq(condition)
+            if name != "word":
+                choices.append((chosen, Value.cast(bases[name])))
+        with m.If(starting | go):
+            m.d.sync += [
+                step.eq(delta),
+                level.eq(Mux(ahead.end, 5, Mux(ahead.row, 4, Mux(ahead.column, 3, 2)))),
             ]
+
+        # A step along the innermost loop starts from the step before, any other from a base.
+        base, following = Signal(Position(config)), Signal(Position(config))
+        m.d.comb += Value.cast(base).eq(one_of(*choices))
+        place = bases["word"]
+        moved = stepped(m, platform, config, "moved", step[:6], step[6:], reached.tap, base, place)
         m.d.comb += following.eq(moved)
         with m.If(starting):
             m.d.comb += [

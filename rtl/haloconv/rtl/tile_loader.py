@@ -8,7 +8,9 @@ from amaranth.utils import bits_for
 from haloconv.planner.config import EngineConfig
 from haloconv.planner.latency import chunk_bytes, scale_entry_bytes
 from haloconv.planner.tile import MODES
+from haloconv.rtl.loop_counter import counted, loop_counter
 from haloconv.rtl.parameter_table import ParameterWrite
+from haloconv.rtl.position_step import one_of, stepped
 from haloconv.rtl.weight_buffer import weight_shape
 from haloconv.rtl.weight_placer import WeightPlacer
 from haloconv.rtl.widths import DescriptorLayout, LoadTile, Position, index_bits
@@ -41,7 +43,8 @@ class TileLoader(wiring.Component):
     channel (channel mode) or the weights of Pm output channels (row modes), one word of a pixel.
     ``loaded`` is high for one cycle when all operands of a tile can be read.
 
-    Resources: word_bytes subtractors of nine bits, and those of :class:`WeightPlacer`.
+    Resources: word_bytes subtractors of nine bits, a position adder, counters as wide as the
+    buffers allow, and those of :class:`WeightPlacer`.
 
     Parameters
     ----------
@@ -103,7 +106,7 @@ class TileLoader(wiring.Component):
         m = Module()
         config, d, tile = self._config, self.descriptor, self.i.payload
         channel_mode, depthwise = Signal(), Signal()
-        m.d.comb += [
+        m.d.sync += [
             channel_mode.eq(d.mode == MODES.index("channel")),
             depthwise.eq(d.mode == MODES.index("depthwise")),
         ]
@@ -116,65 +119,179 @@ class TileLoader(wiring.Component):
             self.consume.eq(Mux(take, want, 0)),
             self.taken.count.eq(self.consume),
         ]
-        parameter_half = Signal(init=1)
-        weight_half = Signal(init=1)
-        input_half = Signal(init=1)
+        inside = {name: Signal(name=f"in_{name}") for name in (
+            "next", "operands", "weights", "input", "skip_columns", "skip_rows", "pixels",
+        )}  # fmt: skip
+        parameter_half, weight_half, input_half = Signal(init=1), Signal(init=1), Signal(init=1)
+        channel_last = self._channels(m, platform, inside["next"], parameter_half)
+        weights_want, weights_last = self._weights(
+            m, platform, channel_mode, weight_half, inside["operands"], want
+        )
+        pixels_want, skipped, pixels_last = self._pixels(
+            m, platform, depthwise, input_half, inside, take
+        )
 
-        # Channels of the tile, counted for biases and scales.
-        channel = Signal(16)
+        with m.FSM():
+            with m.State("NEXT"):
+                m.d.comb += inside["next"].eq(1)
+                with m.If(self.i.valid):
+                    m.next = "OPERANDS"
+                    with m.If(tile.new_parameters):
+                        m.d.sync += parameter_half.eq(~parameter_half)
+                        with m.If(d.has_bias):
+                            m.next = "BIASES"
+                        with m.Elif(d.load_scale):
+                            m.next = "SCALES"
+            with m.State("BIASES"):
+                m.d.comb += [active.eq(1), want.eq(4), self.taken.bias.eq(take)]
+                with m.If(take & channel_last):
+                    m.next = "OPERANDS"
+                    with m.If(d.load_scale):
+                        m.next = "SCALES"
+            with m.State("SCALES"):
+                m.d.comb += [
+                    active.eq(1),
+                    want.eq(scale_entry_bytes(config)),
+                    self.taken.scale.eq(take),
+                ]
+                with m.If(take & channel_last):
+                    m.next = "OPERANDS"
+            with m.State("OPERANDS"):
+                m.d.comb += inside["operands"].eq(1)
+                m.next = "INPUT"
+                with m.If(tile.new_weights):
+                    m.d.sync += weight_half.eq(~weight_half)
+                    m.next = "WEIGHTS"
+            with m.State("WEIGHTS"):
+                m.d.comb += [active.eq(1), want.eq(weights_want), self.taken.weight.eq(take)]
+                with m.If(take & weights_last):
+                    m.next = "INPUT"
+            with m.State("INPUT"):
+                m.d.comb += inside["input"].eq(1)
+                m.next = "SETTLE"
+                with m.If(tile.new_input):
+                    m.d.sync += input_half.eq(~input_half)
+                    with m.If(tile.rows != 0):
+                        m.next = "SKIP COLUMNS"
+            with m.State("SKIP COLUMNS"):
+                m.d.comb += inside["skip_columns"].eq(1)
+                with m.If(skipped):
+                    m.next = "SKIP ROWS"
+            with m.State("SKIP ROWS"):
+                m.d.comb += inside["skip_rows"].eq(1)
+                with m.If(skipped):
+                    m.next = "PIXELS"
+            with m.State("PIXELS"):
+                m.d.comb += [
+                    active.eq(1),
+                    inside["pixels"].eq(1),
+                    want.eq(pixels_want),
+                    self.taken.input.eq(take),
+                ]
+                with m.If(take & pixels_last):
+                    m.next = "SETTLE"
+            with m.State("SETTLE"):
+                # The writes of the last chunk are one register away from the buffers.
+                m.d.comb += [self.loaded.eq(1), self.i.ready.eq(1)]
+                m.next = "NEXT"
+        return m
+
+    def _channels(self, m: Module, platform, begin: Value, half: Value) -> Signal:
+        """Biases and scales, a channel at a time; return whether a channel is the tile's last."""
+        config, q = self._config, self._config.results_per_cycle
+        taken = self.taken.bias | self.taken.scale
+        last = Signal(name="channel_last")
+        trips = self.i.payload.tile_m
+        m.d.comb += last.eq(
+            loop_counter(
+                m, platform, "channels", len(trips), enable=begin | taken, load=begin | last,
+                trips=trips,
+            )
+        )  # fmt: skip
         lane_m = Signal(index_bits(config.out_lanes))
-        write_lane = Signal(index_bits(config.results_per_cycle))
-        write_row = Signal(len(self.parameter_write.row))
-        channel_group = Signal(index_bits(config.channel_groups))
-        row_base = config.channel_groups * config.group_steps
-        channel_last = Signal()
-        m.d.comb += channel_last.eq(channel == tile.tile_m - 1)
-
-        def start_channels(half: Value) -> list:
-            return [
-                channel.eq(0),
-                lane_m.eq(0),
-                write_lane.eq(0),
-                channel_group.eq(0),
-                write_row.eq(Mux(half, row_base, 0)),
-            ]
-
-        def next_channel() -> None:
-            m.d.sync += channel.eq(channel + 1)
-            group_end = lane_m == config.out_lanes - 1
+        group = Signal(index_bits(config.channel_groups))
+        lane, row = Signal(index_bits(q)), Signal(len(self.parameter_write.row))
+        group_end, lane_end = Signal(), Signal()
+        m.d.comb += [
+            group_end.eq(lane_m == config.out_lanes - 1),
+            lane_end.eq(group_end | (lane == q - 1)),
+        ]
+        with m.If(taken):
             m.d.sync += lane_m.eq(Mux(group_end, 0, lane_m + 1))
             with m.If(group_end):
-                m.d.sync += channel_group.eq(channel_group + 1)
-            with m.If(group_end | (write_lane == config.results_per_cycle - 1)):
-                m.d.sync += [write_lane.eq(0), write_row.eq(write_row + 1)]
-            with m.Else():
-                m.d.sync += write_lane.eq(write_lane + 1)
+                m.d.sync += group.eq(group + 1)
+        with m.If(begin | (taken & last)):
+            m.d.sync += [lane_m.eq(0), group.eq(0)]
+        if config.group_steps == 1:
+            m.d.comb += [lane.eq(lane_m), row.eq(group)]
+        else:
+            with m.If(taken):
+                m.d.sync += lane.eq(Mux(lane_end, 0, lane + 1))
+                with m.If(lane_end):
+                    m.d.sync += row.eq(row + 1)
+            with m.If(begin | (taken & last)):
+                m.d.sync += [lane.eq(0), row.eq(0)]
 
+        # Zero points go by channel, also where a row of parameters has fewer.
+        self._zero_point_place = group, lane_m
+        write, rows = self.parameter_write, config.channel_groups * config.group_steps
         m.d.sync += [
-            self.parameter_write.row.eq(write_row),
-            self.parameter_write.lane.eq(write_lane),
-            self.parameter_write.bias.eq(self.taken.bias),
-            self.parameter_write.scale.eq(self.taken.scale),
-            self.parameter_write.value.eq(Cat(self.data[index] for index in range(4))),
-            self.parameter_write.shift.eq(self.data[4]),
+            write.row.eq(row + Mux(half, rows, 0)),
+            write.lane.eq(lane),
+            write.bias.eq(self.taken.bias),
+            write.scale.eq(self.taken.scale),
+            write.value.eq(Cat(self.data[index] for index in range(4))),
+            write.shift.eq(self.data[4]),
         ]
+        return last
 
-        # Weights: groups of Pm, taps, channel steps, and in channel mode the rows of a word.
-        groups_left = Signal(16)
-        tap = Signal(16)
-        step = Signal(16)
+    def _weights(
+        self, m: Module, platform, channel_mode: Value, half: Value, begin: Value, want: Value
+    ) -> tuple[Value, Value]:
+        """Groups of Pm, taps, channel steps, and in channel mode the rows of a word.
+
+        Return the bytes that a chunk has, and whether it is the tile's last.
+        """
+        config, d, tile = self._config, self.descriptor, self.i.payload
         row = Signal(index_bits(config.out_lanes))
-        word = Signal(len(self.weight_address))
         group = Signal(index_bits(config.channel_groups))
-        group_channels = Signal(8)
-        final_step, final_tap, final_row = Signal(), Signal(), Signal()
+        word, start = Signal(len(self.weight_address)), Signal(len(self.weight_address))
+        members = Signal(len(tile.m_tail))
+        final = {name: Signal(name=f"final_{name}") for name in ("row", "step", "tap", "group")}
         m.d.comb += [
-            group_channels.eq(Mux(groups_left == 0, tile.m_tail, config.out_lanes)),
-            final_step.eq(step == tile.c_steps - 1),
-            final_tap.eq(tap == d.taps - 1),
-            final_row.eq(~channel_mode | (row == group_channels - 1)),
+            members.eq(Mux(final["group"], tile.m_tail, config.out_lanes)),
+            final["row"].eq(~channel_mode | (row + 1 == members)),
+            # The half whose turn it is; where a word is taken, it is no longer needed.
+            start.eq(Mux(half, 0, config.weight_words)),
         ]
+        ends: Value = self.taken.weight & final["row"]
+        with m.If(begin | ends):
+            m.d.sync += word.eq(counted(m, platform, "word", word, begin, ~start))
+        with m.If(self.taken.weight):
+            m.d.sync += row.eq(row + 1)
+        with m.If(begin | ends):
+            m.d.sync += row.eq(0)
+        for name, trips in (
+            ("step", tile.c_steps),
+            ("tap", d.taps[: len(tile.c_steps)]),
+            ("group", tile.m_groups),
+        ):
+            last = final[name]
+            m.d.comb += last.eq(
+                loop_counter(
+                    m, platform, f"{name}s", len(trips), enable=begin | ends, load=begin | last,
+                    trips=trips,
+                )
+            )  # fmt: skip
+            ends = ends & last
+            if name == "tap":
+                with m.If(ends):
+                    m.d.sync += group.eq(group + 1)
+                with m.If(begin):
+                    m.d.sync += group.eq(0)
+
         m.submodules.placer = placer = WeightPlacer(config)
+        zero_group, zero_row = self._zero_point_place
         m.d.comb += [
             placer.take.eq(self.taken.weight),
             placer.place.word.eq(word),
@@ -183,8 +300,8 @@ class TileLoader(wiring.Component):
             placer.place.count.eq(want),
             placer.channel_mode.eq(channel_mode),
             placer.subtract.eq(d.load_scale),
-            placer.zero_point.group.eq(channel_group),
-            placer.zero_point.row.eq(lane_m),
+            placer.zero_point.group.eq(zero_group),
+            placer.zero_point.row.eq(zero_row),
             placer.zero_point.value.eq(self.data[scale_entry_bytes(config) - 1]),
             placer.zero_point.enable.eq(self.taken.scale),
             self.weight_rows.eq(placer.rows),
@@ -193,195 +310,97 @@ class TileLoader(wiring.Component):
         ]
         for index in range(max(config.out_lanes, config.split_lanes)):
             m.d.comb += placer.data[index].eq(self.data[index])
+        row_want = Mux(final["step"], tile.c_tail, config.split_lanes)
+        all_final = final["row"] & final["step"] & final["tap"] & final["group"]
+        return Mux(channel_mode, row_want, members), all_final
 
-        # Input: rows of pixels of words.
-        start = Signal(Position(config))
-        row_position = Signal(Position(config))
-        pixel = Signal(Position(config))
-        position = Signal(Position(config))
-        skip = Signal(16)
-        skip_phase = Signal(8)
-        phase = Signal(8)
-        rows_left = Signal(16)
-        columns_left = Signal(16)
-        words_left = Signal(16)
-        word_final = Signal()
+    def _pixels(
+        self,
+        m: Module,
+        platform,
+        depthwise: Value,
+        half: Value,
+        inside: dict[str, Signal],
+        take: Value,
+    ) -> tuple[Value, Signal, Value]:
+        """Rows of pixels of words, behind the rows and columns that are stepped over.
+
+        Return the bytes that a chunk has, whether all is stepped over, whether a chunk is the last.
+        """
+        config, d, tile = self._config, self.descriptor, self.i.payload
+        pixels, skip_rows = inside["pixels"], inside["skip_rows"]
+        word_last, column_last, row_last = Signal(), Signal(), Signal()
+        taken = Signal()
+        m.d.comb += taken.eq(take & pixels)
+        word_end, column_end = taken & word_last, taken & word_last & column_last
+        for last, name, trips, begin, end in (
+            (word_last, "words", tile.pixel_words, skip_rows, taken),
+            (column_last, "columns", tile.columns, skip_rows, word_end),
+            (row_last, "rows", tile.rows, inside["input"], column_end),
+        ):
+            m.d.comb += last.eq(
+                loop_counter(
+                    m, platform, name, len(trips), enable=begin | end, load=begin | last,
+                    trips=trips,
+                )
+            )  # fmt: skip
+
+        # What is left to step over: columns, then rows; the count ends where all bits are set.
+        skip, skipped = Signal(len(tile.skip_rows)), Signal()
+        skip_columns_end = inside["skip_columns"] & skipped
+        following = counted(
+            m, platform, "skip", skip, inside["input"] | skip_columns_end,
+            Mux(inside["input"], tile.skip_columns, tile.skip_rows),
+        )  # fmt: skip
+        m.d.sync += [skip.eq(following), skipped.eq(following.all())]
+        skips = (inside["skip_columns"] | skip_rows) & ~skipped
+
+        # The phase of a column within the stride.
+        phase, first_phase = Signal(8), Signal(8)
+        phase_on, phase_wraps = Signal(8), Signal()
+        m.d.comb += [phase_on.eq(phase + 1), phase_wraps.eq(phase_on == d.phases)]
+        column_moves = (inside["skip_columns"] & ~skipped) | word_end
+        with m.If(column_moves):
+            m.d.sync += phase.eq(phase_on)
+        with m.If(column_end):
+            m.d.sync += phase.eq(first_phase)
+        with m.If(inside["input"] | (column_moves & phase_wraps & ~column_end)):
+            m.d.sync += phase.eq(0)
+        with m.If(inside["skip_columns"]):
+            m.d.sync += first_phase.eq(phase)
+
+        # One adder: along a word, a column or a row, each from where it began.
+        shape = Position(config)
+        at_row, at_pixel, place = Signal(shape), Signal(shape), Signal(shape)
+        base = Signal(shape)
+        along_word, along_column, along_row = Signal(), Signal(), Signal()
         m.d.comb += [
-            start.bank.eq(0),
-            start.word.eq(Mux(input_half, 0, config.input_words)),
-            word_final.eq(words_left == 0),
+            along_word.eq(pixels & ~word_last),
+            along_column.eq(Mux(pixels, ~column_last, inside["skip_columns"])),
+            along_row.eq(Mux(pixels, word_last & column_last, skip_rows & ~skipped)),
+            base.eq(Mux(pixels & ~column_last, at_pixel, at_row)),
         ]
-        phase_wraps = Signal()
-        m.d.comb += phase_wraps.eq(phase == d.phases - 1)
-        column_word = Mux(phase_wraps, d.load_wrap_word, d.load_column_word)
-        column_bank = Mux(phase_wraps, d.load_wrap_bank, d.load_column_bank)
-        next_phase = Mux(phase_wraps, 0, phase + 1)
-        write_word = Signal()
+        step = one_of(
+            (along_word, Cat(d.word_bank, d.word_word)),
+            (
+                ~along_word & along_column & ~phase_wraps,
+                Cat(d.load_column_bank, d.load_column_word),
+            ),
+            (~along_word & along_column & phase_wraps, Cat(d.load_wrap_bank, d.load_wrap_word)),
+            (along_row, Cat(d.load_row_bank, d.load_row_word)),
+        )
+        moved = stepped(m, platform, config, "moved", step[:6], step[6:], along_word, place, base)
+        with m.If(skips | column_end):
+            m.d.sync += at_row.eq(moved)
+        with m.If(inside["input"]):
+            m.d.sync += [at_row.bank.eq(0), at_row.word.eq(Mux(half, 0, config.input_words))]
+        with m.If(skip_rows | word_end):
+            m.d.sync += at_pixel.eq(moved)
+        with m.If(skip_rows | taken):
+            m.d.sync += place.eq(moved)
 
-        with m.FSM():
-            with m.State("NEXT"), m.If(self.i.valid):
-                with m.If(tile.new_parameters):
-                    m.d.sync += [parameter_half.eq(~parameter_half)]
-                    m.d.sync += start_channels(~parameter_half)
-                    with m.If(d.has_bias):
-                        m.next = "BIASES"
-                    with m.Elif(d.load_scale):
-                        m.next = "SCALES"
-                    with m.Else():
-                        m.next = "OPERANDS"
-                with m.Else():
-                    m.next = "OPERANDS"
-            with m.State("BIASES"):
-                m.d.comb += [
-                    active.eq(1),
-                    want.eq(4),
-                    self.taken.bias.eq(take),
-                ]
-                with m.If(take):
-                    next_channel()
-                    with m.If(channel_last):
-                        m.d.sync += start_channels(parameter_half)
-                        with m.If(d.load_scale):
-                            m.next = "SCALES"
-                        with m.Else():
-                            m.next = "OPERANDS"
-            with m.State("SCALES"):
-                m.d.comb += [
-                    active.eq(1),
-                    want.eq(scale_entry_bytes(config)),
-                    self.taken.scale.eq(take),
-                ]
-                with m.If(take):
-                    next_channel()
-                    with m.If(channel_last):
-                        m.next = "OPERANDS"
-            with m.State("OPERANDS"):
-                m.d.sync += [
-                    groups_left.eq(tile.m_groups - 1),
-                    group.eq(0),
-                    tap.eq(0),
-                    step.eq(0),
-                    row.eq(0),
-                    word.eq(Mux(weight_half, 0, config.weight_words)),
-                ]
-                with m.If(tile.new_weights):
-                    m.d.sync += weight_half.eq(~weight_half)
-                    m.next = "WEIGHTS"
-                with m.Else():
-                    m.next = "INPUT"
-            with m.State("WEIGHTS"):
-                m.d.comb += [
-                    active.eq(1),
-                    want.eq(
-                        Mux(
-                            channel_mode,
-                            Mux(final_step, tile.c_tail, config.split_lanes),
-                            group_channels,
-                        )
-                    ),
-                    self.taken.weight.eq(take),
-                ]
-                with m.If(take):
-                    m.d.sync += row.eq(Mux(final_row, 0, row + 1))
-                    with m.If(final_row):
-                        m.d.sync += [word.eq(word + 1), step.eq(Mux(final_step, 0, step + 1))]
-                        with m.If(final_step):
-                            m.d.sync += tap.eq(Mux(final_tap, 0, tap + 1))
-                            with m.If(final_tap):
-                                m.d.sync += [group.eq(group + 1), groups_left.eq(groups_left - 1)]
-                                with m.If(groups_left == 0):
-                                    m.next = "INPUT"
-            with m.State("INPUT"):
-                m.d.sync += [
-                    row_position.eq(start),
-                    phase.eq(0),
-                    skip.eq(tile.skip_columns),
-                    rows_left.eq(tile.rows - 1),
-                ]
-                with m.If(~tile.new_input):
-                    m.next = "SETTLE"
-                with m.Else():
-                    m.d.sync += input_half.eq(~input_half)
-                    with m.If(tile.rows == 0):
-                        m.next = "SETTLE"
-                    with m.Else():
-                        m.next = "SKIP COLUMNS"
-            with m.State("SKIP COLUMNS"):
-                m.d.sync += skip_phase.eq(phase)
-                with m.If(skip == 0):
-                    m.d.sync += skip.eq(tile.skip_rows)
-                    m.next = "SKIP ROWS"
-                with m.Else():
-                    m.d.sync += skip.eq(skip - 1)
-                    m.d.sync += self._stepped(row_position, row_position, column_word, column_bank)
-                    m.d.sync += phase.eq(next_phase)
-            with m.State("SKIP ROWS"):
-                m.d.sync += [
-                    pixel.eq(row_position),
-                    position.eq(row_position),
-                    columns_left.eq(tile.columns - 1),
-                    words_left.eq(tile.pixel_words - 1),
-                ]
-                with m.If(skip == 0):
-                    m.next = "PIXELS"
-                with m.Else():
-                    m.d.sync += skip.eq(skip - 1)
-                    m.d.sync += self._stepped(
-                        row_position, row_position, d.load_row_word, d.load_row_bank
-                    )
-            with m.State("PIXELS"):
-                m.d.comb += [
-                    active.eq(1),
-                    want.eq(
-                        Mux(
-                            word_final,
-                            tile.word_tail,
-                            Mux(depthwise, config.out_lanes, config.word_bytes),
-                        )
-                    ),
-                    self.taken.input.eq(take),
-                    write_word.eq(take),
-                ]
-                with m.If(take):
-                    with m.If(~word_final):
-                        m.d.sync += words_left.eq(words_left - 1)
-                        m.d.sync += self._stepped(position, position, d.word_word, d.word_bank)
-                    with m.Else():
-                        m.d.sync += [
-                            words_left.eq(tile.pixel_words - 1),
-                            columns_left.eq(columns_left - 1),
-                            phase.eq(next_phase),
-                        ]
-                        for target in (pixel, position):
-                            m.d.sync += self._stepped(target, pixel, column_word, column_bank)
-                        with m.If(columns_left == 0):
-                            for target in (row_position, pixel, position):
-                                m.d.sync += self._stepped(
-                                    target, row_position, d.load_row_word, d.load_row_bank
-                                )
-                            m.d.sync += [
-                                columns_left.eq(tile.columns - 1),
-                                phase.eq(skip_phase),
-                                rows_left.eq(rows_left - 1),
-                            ]
-                            with m.If(rows_left == 0):
-                                m.next = "SETTLE"
-            with m.State("SETTLE"):
-                # The writes of the last chunk are one register away from the buffers.
-                m.d.comb += [self.loaded.eq(1), self.i.ready.eq(1)]
-                m.next = "NEXT"
-
-        m.d.sync += [self.input_write.eq(write_word), self.input_position.eq(position)]
+        m.d.sync += [self.input_write.eq(taken), self.input_position.eq(place)]
         for index in range(config.word_bytes):
             m.d.sync += self.input_data[index].eq(self.data[index].as_signed() - d.in_zero_point)
-        return m
-
-    def _stepped(self, target, base, word: Value, bank: Value) -> list:
-        """Assignments that move ``base`` by a step of (word, bank) into ``target``."""
-        lanes = self._config.split_lanes
-        total = base.bank + bank
-        carry = total >= lanes
-        return [
-            target.bank.eq(Mux(carry, total - lanes, total)),
-            target.word.eq(base.word + word + carry),
-        ]
+        whole = Mux(depthwise, config.out_lanes, config.word_bytes)
+        return Mux(word_last, tile.word_tail, whole), skipped, word_last & column_last & row_last
