@@ -202,7 +202,7 @@ class _Tables:
             "Mac macs": self._macs,
             "BlockRam block_rams": self._block_rams,
             "SmallRam small_rams": self._small_rams,
-            "uint16_t ram_rows": [str(row) for row in self._rows],
+            "uint16_t ram_rows": [str(row) for row in [*self._rows, 0]],
             "Step steps": steps,
         }
         lines = [f"constexpr uint32_t net_count = {self._nets.count};"]
