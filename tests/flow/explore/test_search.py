@@ -17,8 +17,8 @@ from ...support.made_up_areas import training
 
 LAYERS = ("6x6x3 k3 p1 m8", "4x4x8 k1 m4")
 TINY = Capacity("tiny", "ecp5", 9000, 9000, 40, 24)
-SIDES, BUSES = (1, 2, 4), (4, 8)
-BUDGETS = [2048, 512, 256]
+SIDES, BUSES = (1, 2, 4), (4,)
+BUDGETS = [2048, 256]
 
 
 @pytest.fixture
