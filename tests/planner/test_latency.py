@@ -85,5 +85,4 @@ def test_queues_and_bursts_are_those_of_the_hardware():
     assert timeline.SEGMENTS_AHEAD == engine.SEGMENTS_AHEAD
     assert timeline.BURST_BEATS == ports.BURST_BEATS
     assert timeline.BURST_BYTES == ports.BURST_BYTES
-    assert schedule.QUEUE == tile_sequencer.AHEAD
     assert tile_sequencer.TileSequencer.interval == schedule.SEQUENCE

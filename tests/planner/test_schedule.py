@@ -35,6 +35,9 @@ CONFIGS = (
     make_config(2, 8, 1, 32),
     make_config(2, 3, None, 2, ("double",)),
     make_config(5, 2, None, 8, ("single", "fp32"), weight_zero_points=False),
+    make_config(4, 2, 1, 2, ("double",), tiles_ahead=0),
+    make_config(3, 2, None, 16, tiles_ahead=0),
+    make_config(2, 2, 1, 4, tiles_ahead=1),
 )
 
 

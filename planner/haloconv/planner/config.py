@@ -56,6 +56,10 @@ class EngineConfig:
         a simulated network those that its model needs.
     address_bits : int
         Width of memory addresses, 16..32; bus adapters place the engine in wider maps.
+    tiles_ahead : int
+        Tiles that are worked out ahead of the blocks that take them, 0..16. 0 builds no queues: a
+        tile is worked out once all have taken the one before. That costs some 50 cycles a tile, and
+        saves much where memories cannot be small (iCE40).
 
     Raises
     ------
@@ -75,6 +79,7 @@ class EngineConfig:
     weight_zero_points: bool = True
     units: tuple[str, ...] | None = None
     address_bits: int = 32
+    tiles_ahead: int = 4
 
     def __post_init__(self) -> None:
         def put(field: str, value: object) -> None:
@@ -107,6 +112,7 @@ class EngineConfig:
             put(field, tuple(name for name in known if name in given))
         put("weight_zero_points", check_bool("weight_zero_points", self.weight_zero_points))
         put("address_bits", check_int("address_bits", self.address_bits, 16, 32))
+        put("tiles_ahead", check_int("tiles_ahead", self.tiles_ahead, 0, 16))
 
     @property
     def lanes(self) -> int:

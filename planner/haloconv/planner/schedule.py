@@ -43,8 +43,6 @@ CAUSES: tuple[str, ...] = ("compute", "load", "drain", "write")
 """What decides when a tile's computing ends: its multiplications, the loads of its operands, the
 drain of its sums, or the write port."""
 
-QUEUE = 4
-"""Tiles that the sequencer runs ahead of the slowest block."""
 SEQUENCE = 46
 """Cycles from tile to tile in the sequencer."""
 JUMPS = True
@@ -662,16 +660,20 @@ class _Walk:
         # Start, request and its way through the splitter; words; then check and sequencer.
         handed_out = 3 + self.latency + fetch_cycles(bus) + 2 + SEQUENCE
         held: dict[str, list[int]] = {"parameters": [], "weights": [], "input": []}
-        accepts: deque[int] = deque(maxlen=QUEUE)
-        written: deque[int] = deque(maxlen=QUEUE)
+        ahead = self.config.tiles_ahead
+        accepts: deque[int] = deque(maxlen=max(1, ahead))
+        written: deque[int] = deque(maxlen=max(1, ahead))
         timings: list[TileTiming] = []
         first = True
         for step in self.steps():
+            if not first and not ahead:
+                # The lanes and the writer are the last to take a tile.
+                handed_out = max([*accepts, *written]) + 1
             if not first:
                 handed_out += SEQUENCE
-            if len(accepts) == QUEUE:
+            if ahead and len(accepts) == ahead:
                 handed_out = max(handed_out, accepts[0] + 1)
-            if len(written) == QUEUE:
+            if ahead and len(written) == ahead:
                 handed_out = max(handed_out, written[0] + 1)
             # Two halves: a load may start once the tile that brought the one before has started.
             released = {kind: times[-1] if len(times) > 1 else 0 for kind, times in held.items()}

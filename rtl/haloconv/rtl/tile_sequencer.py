@@ -34,8 +34,6 @@ from haloconv.rtl.widths import (
 
 __all__ = ["TileSequencer"]
 
-AHEAD = 4
-"""Tiles that the sequencer runs ahead of the slowest block."""
 _UNCHECKED: Any = {"no_rw_check": 1}
 """No word is read in the cycle in which it is written, unless nobody looks at it."""
 _OTHERWISE = {
@@ -55,11 +53,12 @@ class TileSequencer(wiring.Component):
     new only when its tile index changes.
 
     Timing: variable; a tile every :attr:`interval` cycles while its consumers keep up, the first
-    one as many cycles after ``start``.
+    one as many cycles after ``start``. Without queues, :attr:`interval` cycles behind the one in
+    which the last consumer took the tile before, and one.
 
     Resources: an adder as wide as an address, two block RAMs (the descriptor's words, the running
-    values), a ROM of 48 rows of 34 bits, a register for each field of a tile, four FIFOs of AHEAD
-    tiles.
+    values), a ROM of 48 rows of 34 bits, a register for each field of a tile, four FIFOs of
+    ``tiles_ahead`` tiles or none.
 
     Parameters
     ----------
@@ -140,23 +139,44 @@ class TileSequencer(wiring.Component):
         self._run(m, row, tile, first, depthwise, last, single, advance, wrap)
         self._news(m, tile, first, advance, wrap, single, last, depthwise)
 
-        queues = []
-        for name, port in (
+        ports = (
             ("fetch", self.o_fetch),
             ("load", self.o_load),
             ("compute", self.o_compute),
             ("write", self.o_write),
-        ):
-            layout = port.payload.shape()
-            m.submodules[f"{name}_queue"] = queue = StreamFifo(layout, depth=AHEAD)
-            wiring.connect(m, queue.o, wiring.flipped(port))
-            for field, _ in layout:
+        )
+        ahead = self._config.tiles_ahead
+        hand_out, ready = Signal(), Signal()
+        places: list[Any] = []
+        for name, port in ports:
+            wanted = last["c"] if name == "write" else C(1)
+            place = port
+            if ahead:
+                m.submodules[f"{name}_queue"] = queue = StreamFifo(
+                    port.payload.shape(), depth=ahead
+                )
+                wiring.connect(m, queue.o, wiring.flipped(port))
+                place = queue.i
+                m.d.comb += place.valid.eq(hand_out & wanted)
+            else:
+                with m.If(hand_out & wanted):
+                    m.d.sync += place.valid.eq(1)
+                with m.Elif(place.ready):
+                    m.d.sync += place.valid.eq(0)
+            for field, _ in place.payload.shape():
                 source = tile[_OTHERWISE.get((name, str(field)), str(field))]
-                m.d.comb += queue.i.payload[field].eq(source)
-            queues.append(queue)
+                m.d.comb += place.payload[field].eq(source)
+            places.append(place)
+        if ahead:
+            m.d.comb += ready.eq(Cat(place.ready for place in places).all())
+        else:
+            # The fields stay until all have taken them, then the next tile begins.
+            m.d.comb += ready.eq(~Cat(place.valid for place in places).any())
 
         finished = Signal()
         m.d.comb += finished.eq(row.result == Result.HIGH_Q)
+        with m.If(step):
+            m.d.sync += first.eq(0)
         with m.FSM():
             with m.State("IDLE"):
                 m.d.comb += begin.eq(self.start)
@@ -165,20 +185,19 @@ class TileSequencer(wiring.Component):
                     m.next = "RUN"
             with m.State("RUN"), m.If(finished):
                 m.next = "HAND OUT"
-            with m.State("HAND OUT"):
-                ready = Signal()
-                m.d.comb += ready.eq(Cat(queue.i.ready for queue in queues).all())
-                with m.If(ready):
-                    for queue in queues[:3]:
-                        m.d.comb += queue.i.valid.eq(1)
-                    m.d.comb += queues[3].i.valid.eq(last["c"])
-                    m.d.sync += first.eq(0)
-                    with m.If(Cat(last.values()).all()):
-                        m.d.sync += self.done.eq(1)
-                        m.next = "IDLE"
-                    with m.Else():
+            with m.State("HAND OUT"), m.If(ready):
+                m.d.comb += hand_out.eq(1)
+                with m.If(Cat(last.values()).all()):
+                    m.d.sync += self.done.eq(1)
+                    m.next = "IDLE"
+                with m.Else():
+                    if ahead:
                         m.d.comb += step.eq(1)
-                        m.next = "RUN"
+                    m.next = "RUN" if ahead else "WAIT"
+            if not ahead:
+                with m.State("WAIT"), m.If(ready):
+                    m.d.comb += step.eq(1)
+                    m.next = "RUN"
         return m
 
     def _tile(self, m: Module) -> dict[str, Signal]:
