@@ -83,7 +83,7 @@ class OutputWriter(wiring.Component):
         row = self.i.payload
         piece_valid, piece_done, piece_free = Signal(), Signal(), Signal()
         piece_count = Signal.like(count, reset_less=True)
-        piece_level = Signal(3, reset_less=True)
+        level = Signal(3)
         piece_bytes = Signal(8 * bus, reset_less=True)
         padded = Signal(8 * bus * pieces)
         m.d.comb += [
@@ -96,13 +96,13 @@ class OutputWriter(wiring.Component):
             self.i.ready.eq(have_tile & piece_free & row_last),
             self.written.eq(Mux(take, count, 0)),
             padded.eq(row.bytes),
+            # Pieces within a row follow each other like the drain steps of a pixel.
+            level.eq(Mux(row_last, row.level, 0)),
         ]
         with m.If(piece_free):
             m.d.sync += [
                 piece_valid.eq(take),
                 piece_count.eq(count),
-                # Pieces within a row follow each other like the drain steps of a pixel.
-                piece_level.eq(Mux(row_last, row.level, 0)),
                 piece_bytes.eq(padded.word_select(piece, 8 * bus)),
             ]
         with m.If(take):
@@ -114,7 +114,7 @@ class OutputWriter(wiring.Component):
         with m.If(tile_ends):
             m.d.sync += have_tile.eq(0)
         m.d.comb += self.i_tile.ready.eq(~have_tile)
-        address = self._address(m, piece_free, piece_done, piece_level, piece_count)
+        address = self._address(m, level, count, piece_free, piece_valid)
 
         # Stage 2: a piece begins in one beat and may end in the next.
         offset, place = address[:shift], address[shift:]
@@ -183,51 +183,75 @@ class OutputWriter(wiring.Component):
         m.d.comb += self.idle.eq(~(piece_valid | held_valid | self.o.valid | self.i.valid))
         return m
 
-    def _address(self, m: Module, free: Value, done: Value, level: Value, count: Value) -> Signal:
-        """The address of the piece in stage 2.
+    def _address(self, m: Module, level: Value, count: Value, free: Value, valid: Value) -> Signal:
+        """The address of the piece in stage 2, from the levels and counts of pieces in stage 1.
 
-        Each loop's address is the one at which it advanced last, or a loop around it did. So there
-        is one word for each loop, written when it advances, and beside each loop the number of the
+        Each loop's address is the one at which it, or a loop around it, advanced last. So there is
+        one word for each loop, written when it advances, and beside each loop the number of the
         word that holds its address.
         """
         config, d = self._config, self.descriptor
         address = Signal(config.address_bits, reset_less=True)
         next_tile = Signal.like(address)
-        pending, load = Signal(), Signal()
-        m.d.comb += load.eq(pending & free)
+        pending = Signal()
+        with m.If(free):
+            m.d.sync += pending.eq(0)
         with m.If(self.i_tile.valid & self.i_tile.ready):
             m.d.sync += [pending.eq(1), next_tile.eq(self.i_tile.payload.address)]
-        with m.If(load):
-            m.d.sync += pending.eq(0)
 
         # Words 0..3 are of the loops 1..4. A handful of words, read in the cycle of the address.
         m.submodules.loops = loops = Memory(shape=unsigned(config.address_bits), depth=4, init=[])
         write, read = loops.write_port(), loops.read_port(domain="comb")
-        holder = [Signal(2, reset_less=True, name=f"holder_{loop}") for loop in range(1, 4)]
-        base, step, moved = (Signal(config.address_bits, name=n) for n in ("base", "step", "moved"))
+
+        # What the piece needs is chosen before it comes: the way through the adder is long enough.
         lanes = config.out_lanes
-        with m.Switch(level):
-            with m.Case(0):
-                m.d.comb += step.eq(count)
-            with m.Case(1):
-                m.d.comb += [read.addr.eq(holder[0]), step.eq(d.out_pixel_pitch)]
-            with m.Case(2):
-                m.d.comb += [read.addr.eq(holder[1]), step.eq(Mux(d.raw, 4 * lanes, lanes))]
-            with m.Case(3):
-                m.d.comb += [read.addr.eq(holder[2]), step.eq(d.out_column_step)]
-            with m.Default():
-                m.d.comb += [read.addr.eq(3), step.eq(d.out_row_pitch)]
+        own, word, own_word = (
+            Signal(reset_less=True),
+            Signal(2, reset_less=True),
+            Signal(2, reset_less=True),
+        )
+        small = Signal(bits_for(max(config.bus_bytes, 4 * lanes)), reset_less=True)
+        pitch = Signal(2, reset_less=True)
+        writes = Signal()
+        following = []
+        for loop in range(3):
+            holder = Signal(2, reset_less=True, name=f"holder_{loop + 1}")
+            value = Signal(2, name=f"following_{loop + 1}")
+            m.d.comb += value.eq(Mux(writes & (write.addr >= loop), write.addr, holder))
+            following.append(value)
+            with m.If(free):
+                m.d.sync += holder.eq(value)
+        with m.If(free):
+            m.d.sync += [
+                own.eq(level == 0),
+                own_word.eq(level - 1),
+                small.eq(Mux(level == 0, count, Mux(d.raw, 4 * lanes, lanes))),
+            ]
+            with m.Switch(level):
+                with m.Case(1):
+                    m.d.sync += [word.eq(following[0]), pitch.eq(1)]
+                with m.Case(0, 2):
+                    m.d.sync += [word.eq(following[1]), pitch.eq(0)]
+                with m.Case(3):
+                    m.d.sync += [word.eq(following[2]), pitch.eq(2)]
+                with m.Default():
+                    m.d.sync += [word.eq(3), pitch.eq(3)]
+
+        step, moved = Signal.like(address), Signal.like(address)
+        pitches = (small, d.out_pixel_pitch, d.out_column_step, d.out_row_pitch)
+        with m.Switch(pitch):
+            for number, value in enumerate(pitches):
+                with m.Case(number):
+                    m.d.comb += step.eq(value)
         m.d.comb += [
-            base.eq(Mux(level == 0, address, read.data)),
-            moved.eq(base + step),
-            write.en.eq(load | (done & (level != 0))),
-            write.addr.eq(Mux(load, 3, level - 1)),
-            write.data.eq(Mux(load, next_tile, moved)),
+            read.addr.eq(word),
+            moved.eq(Mux(own, address, read.data) + step),
+            # A tile's address takes the place of the one behind the last piece of the tile before.
+            writes.eq(pending | (valid & ~own)),
+            write.en.eq(writes & free),
+            write.addr.eq(Mux(pending, 3, own_word)),
+            write.data.eq(Mux(pending, next_tile, moved)),
         ]
-        with m.If(load | done):
+        with m.If(free & (pending | valid)):
             m.d.sync += address.eq(write.data)
-        with m.If(write.en):
-            for loop, word in enumerate(holder):
-                with m.If(write.addr >= loop):
-                    m.d.sync += word.eq(write.addr)
         return address
