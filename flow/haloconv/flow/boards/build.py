@@ -187,7 +187,7 @@ def build_board(
     board = design.board
     progress("elaborating the design")
     top = board.top(design.system(), design.clock_hz)
-    plan = board.platform().build(top, name=TOP, do_build=False)
+    plan = board.platform().build(top, name=TOP, do_build=False, emit_src=False)
     files: dict[str, bytes] = {}
     report: dict[str, Any] = {
         "board": board.name,
