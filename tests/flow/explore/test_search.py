@@ -5,12 +5,11 @@ import itertools
 import pytest
 
 from haloconv.flow.explore import search
-from haloconv.flow.explore.devices import CAPACITIES, Capacity, capacity_of
+from haloconv.flow.explore.devices import Capacity
 from haloconv.flow.explore.model import AreaModel, samples_of
 from haloconv.flow.explore.search import Explorer, Tried
 from haloconv.flow.sweep.space import Point, WorkloadEntry
 from haloconv.flow.sweep.workloads import Work, Workload, resolve, run_work
-from haloconv.flow.synthesis.area import Area
 from haloconv.planner.errors import PlanError
 
 from ...support.made_up_areas import training
@@ -87,15 +86,3 @@ def test_smallest_and_fastest_are_those_of_everything(explorer: Explorer, work: 
         ]
         assert tried.fps <= shell.fps
         assert tried.size[0] >= shell.share - 1e-9
-
-
-def test_devices() -> None:
-    assert capacity_of("lfe5u-85f") is CAPACITIES["LFE5U-85F"]
-    with pytest.raises(ValueError, match=r"device must be one of LFE5U-12F, .*, not 'spartan'"):
-        capacity_of("spartan")
-    shares = TINY.shares(Area(luts=1000, carries=400, lut_rams=50, ffs=9000, dsps=20, block_rams=6))
-    # 1000 LUTs, two for each carry, six for each small memory.
-    assert shares == {"LUT": 2100 / 9000, "FF": 1.0, "DSP": 0.5, "block RAM": 0.25}
-    none = Capacity("none", "ecp5", 10, 10, 0, 0)
-    assert none.shares(Area(dsps=1))["DSP"] > 1
-    assert none.shares(Area())["DSP"] == 0
