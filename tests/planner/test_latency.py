@@ -47,8 +47,8 @@ def test_from_a_sum_to_its_result(lanes, roundings):
     assert requantizer_latency(config) == Requantizer(roundings).latency
     drain = Drain(config)
     Fragment.get(drain, None)  # Amaranth warns of requantisers that were made for nothing
-    # The buffered queue behind the drain shows a row two cycles after it came.
-    assert result_latency(config) == lanes_latency(config) + drain.latency + 2
+    # The queue behind the drain shows a row three cycles after it came.
+    assert result_latency(config) == lanes_latency(config) + drain.latency + 3
 
 
 def test_open_roundings_stand_for_double():

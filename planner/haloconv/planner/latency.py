@@ -3,6 +3,7 @@
 from haloconv.planner.config import EngineConfig
 
 __all__ = [
+    "QUEUE_LATENCY",
     "chunk_bytes",
     "lanes_latency",
     "release_latency",
@@ -12,6 +13,9 @@ __all__ = [
     "scale_entry_bytes",
     "tree_levels",
 ]
+
+QUEUE_LATENCY = 3
+"""Cycles of the queue between requantisers and writer."""
 
 
 def scale_entry_bytes(config: EngineConfig) -> int:
@@ -51,9 +55,8 @@ def requantizer_latency(config: EngineConfig) -> int:
 
 def result_latency(config: EngineConfig) -> int:
     """Cycles from the last step of a group of sums until its first row can be written."""
-    queue = 2
     drain = 1 + tree_levels(config) + 1  # shadow register, tree, start of the sum
-    return lanes_latency(config) + drain + requantizer_latency(config) + queue
+    return lanes_latency(config) + drain + requantizer_latency(config) + QUEUE_LATENCY
 
 
 def results_room(config: EngineConfig) -> int:

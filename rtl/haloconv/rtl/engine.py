@@ -144,7 +144,7 @@ class Datapath(wiring.Component):
 
         # Results: the walker has reserved room for every row.
         m.submodules.rows = rows = StreamFifo(
-            ResultRow(config), depth=results_room(config), block_ram=True
+            ResultRow(config), depth=results_room(config), block_ram=True, registered=True
         )
         wiring.connect(m, rows.o, writer.i)
         m.d.comb += [
