@@ -155,7 +155,7 @@ class Link:
         self, transport: Transport, *, progress: Callable[[int], None] | None = None
     ) -> None:
         self._transport = transport
-        self._progress = progress
+        self.progress = progress
         self.repeats = 0
         """Batches that had to be repeated."""
 
@@ -266,8 +266,8 @@ class Link:
                 size = max(1, size // 2)
                 self.recover()
             answers += found
-            if self._progress is not None:
-                self._progress(sum(len(one.frame) + one.answer for one in window[: len(found)]))
+            if self.progress is not None:
+                self.progress(sum(len(one.frame) + one.answer for one in window[: len(found)]))
         return answers
 
     def _send(self, window: Sequence[_Request]) -> None:

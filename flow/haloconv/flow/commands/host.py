@@ -1,5 +1,6 @@
 """``haloconv host``: loads a network into a board, runs it, and compares."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ from haloconv.flow import report
 from haloconv.flow.network_inputs import network_inputs
 from haloconv.flow.network_report import node_title, output_lines, output_records
 from haloconv.flow.options import input_option, json_option, seed_option
-from haloconv.flow.progress import progress
+from haloconv.flow.progress import Step, progress
 
 if TYPE_CHECKING:
     from haloconv.flow.boards.host_program import BoardProgram
@@ -66,8 +67,10 @@ def host(
         try:
             link = Link(transport)
             board = BoardHost(link, program)
-            step("loading descriptors and weights")
+            total = sum(end - start for start, end in program.manifest.load)
+            link.progress = _show(step, total)
             loaded = board.load()
+            link.progress = None
             step("running the network")
             result = board.run(arrays)
             same = all(_equal(result.outputs, board.run(arrays).outputs) for _ in range(runs - 1))
@@ -131,6 +134,18 @@ def host(
             else "output equals the reference's"
         )
     return code
+
+
+def _show(step: Step, total: int) -> Callable[[int], None]:
+    """Return a callable that is told of each batch of bytes, frames included."""
+    done = 0
+
+    def show(count: int) -> None:
+        nonlocal done
+        done = min(done + count, total)
+        step("loading descriptors and weights", done, total)
+
+    return show
 
 
 def _equal(first: list, second: list) -> bool:

@@ -105,9 +105,9 @@ class BlockStorage(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         port, width = self.port, 8 * self._word_bytes
-        inner = exact = bits_for(self.BANK_WORDS - 1)
+        inner = bits_for(self.BANK_WORDS - 1)
         count = self._words // self.BANK_WORDS
-        offset = Signal(exact, reset_less=True)
+        offset = Signal(inner, reset_less=True)
         strobe = Signal(self._word_bytes, reset_less=True)
         written = Signal(width, reset_less=True)
         m.d.sync += [offset.eq(port.address), strobe.eq(port.strobe), written.eq(port.data)]
