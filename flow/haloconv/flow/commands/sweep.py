@@ -91,9 +91,9 @@ def sweep(
         out.print(f"FAILED {point['id']}: {point['error']}", soft_wrap=True)
         out.print(f"       {point['given']}", soft_wrap=True)
     out.print(
-        f"{len(record['points'])} points, {len(failed)} failed; {run.computed} pieces of work done "
-        f"in {time.monotonic() - started:.1f} s, all else was known; results in "
-        f"{folder / 'sweep.json'} and {folder / 'sweep.csv'}",
+        f"{len(record['points'])} points, {len(failed)} failed; {run.computed} results computed in "
+        f"{time.monotonic() - started:.1f} s, all else was known; see {folder / 'sweep.json'} and "
+        f"{folder / 'sweep.csv'}",
         soft_wrap=True,
     )
     return code

@@ -69,9 +69,13 @@ class Exploration:
 
 @dataclass(frozen=True)
 class _Shell:
-    """An engine whose buffers are still open, with the least it takes and the most it gives."""
+    """An engine whose buffers are still open, with the least it takes and the most it gives.
+
+    ``fits`` is false where even the smallest buffers leave it too large.
+    """
 
     parameters: dict[str, Any]
+    fits: bool
     share: float
     fps: float
 
@@ -142,8 +146,9 @@ class Explorer:
                 "cycles",
                 self.latency,
             )
-            share = max(self.device.shares(self.model.predict(least)).values())
-            yield _Shell(parameters, share, self._most_fps(pm * pr, bus, q))
+            shares = self.device.shares(self.model.predict(least))
+            fits = not self._too_full(shares)
+            yield _Shell(parameters, fits, max(shares.values()), self._most_fps(pm * pr, bus, q))
 
     def _most_fps(self, lanes: int, bus: int, results: int) -> float:
         """Return a rate that no engine of so many lanes, bus bytes and requantisers exceeds."""
@@ -194,7 +199,7 @@ class Explorer:
             area = self.model.predict(config)
             shares = self.device.shares(area)
             rate = self.clock_mhz * 1e6 / found["cycles"]
-            full = [name for name, share in shares.items() if share > self._most(name)]
+            full = self._too_full(shares)
             verdict = "fits"
             if full:
                 verdict = f"too large: {', '.join(full)}"
@@ -203,17 +208,21 @@ class Explorer:
             self.tried[config.digest] = Tried(config, area, shares, found["cycles"], rate, verdict)
         return self.tried[config.digest]
 
-    def _most(self, resource: str) -> float:
-        return self.fill if resource in ("LUT", "FF") else 1.0
+    def _too_full(self, shares: dict[str, float]) -> list[str]:
+        return [
+            name
+            for name, share in shares.items()
+            if share > (self.fill if name in ("LUT", "FF") else 1.0)
+        ]
 
     def smallest(self, fps: float) -> Exploration:
         """Return the engine of least size among those that reach ``fps``."""
         best: Tried | None = None
         visited = 0
         for shell in sorted(self.shells, key=lambda shell: shell.share):
-            if shell.fps < fps:
+            if shell.fps < fps or not shell.fits:
                 continue
-            if shell.share > 1 or (best is not None and shell.share > best.size[0]):
+            if best is not None and shell.share > best.size[0]:
                 break
             visited += 1
             for budget in self._budgets():
@@ -235,7 +244,7 @@ class Explorer:
         for shell in sorted(self.shells, key=lambda shell: -shell.fps):
             if best is not None and shell.fps <= best.fps:
                 break
-            if shell.share > 1:
+            if not shell.fits:
                 continue
             visited += 1
             for budget in self._budgets():

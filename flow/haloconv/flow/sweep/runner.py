@@ -158,7 +158,9 @@ class Sweep:
         self._do(self._jobs())
 
     def _do(self, jobs: Iterable[Job]) -> None:
-        todo = sorted(jobs, key=lambda job: -job.weight)
+        # Plans first, as they take a second, so that each synthesis completes a point; then the
+        # heaviest, so that the last ones do not keep all but one worker waiting.
+        todo = sorted(jobs, key=lambda job: (job.kind != "workload", -job.weight))
         if not todo:
             return
         self.watch.begin(len(todo), sum(job.weight for job in todo))
