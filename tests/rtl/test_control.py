@@ -255,7 +255,22 @@ COUNTS = (
 )  # fmt: skip
 
 
+SPANS = (
+    "rows", "rows_last", "column_groups", "column_groups_last", "span_h", "span_h_last",
+    "span_w", "span_w_last", "pixel_words", "pixel_words_last",
+)  # fmt: skip
+
+
 def test_descriptors_that_are_refused():
+    # Counters are as wide as a count of all words of a half, or of all channels of the tables.
+    spans, steps, channels = (
+        (1 << most.bit_length()) - 1
+        for most in (
+            CONFIG.split_lanes * CONFIG.input_words,
+            CONFIG.weight_words,
+            CONFIG.channel_groups * CONFIG.out_lanes,
+        )
+    )
     cases = [(descriptor(mark=0), ErrorCode.DESCRIPTOR), (0, ErrorCode.DESCRIPTOR)]
     cases += [(descriptor(**{name: 0}), ErrorCode.DESCRIPTOR) for name in COUNTS]
     cases += [
@@ -279,6 +294,12 @@ def test_descriptors_that_are_refused():
         ("c_tail_last", 5),
         ("word_tail", CONFIG.word_bytes),
         ("word_tail_last", CONFIG.word_bytes),
+        *((name, spans) for name in SPANS),
+        ("c_steps", steps),
+        ("c_steps_last", steps),
+        ("taps", steps),
+        ("tile_m", channels),
+        ("tile_m_last", channels),
     ):
         cases += [
             (descriptor(**{name: most}), None),
