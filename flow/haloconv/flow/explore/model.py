@@ -122,8 +122,8 @@ class AreaModel:
 
     Logic is fitted group by group: non-negative least squares of relative errors over terms that a
     group's logic grows with (:mod:`haloconv.flow.explore.terms`). Multipliers are a sum of such
-    terms with exact coefficients. Block RAMs follow from the shapes of the memories, save those that
-    are the same in every engine.
+    terms with exact coefficients. Block RAMs follow from the shapes of the memories, but for those
+    memories that are the same in every engine.
 
     Parameters
     ----------
