@@ -172,7 +172,7 @@ class BoardHost:
                 return self._run(given)
             except LostAnswer:
                 # The engine may have begun or not, and overwritten its inputs.
-                self._wait(0)
+                self._wait(self._program.manifest.predicted_cycles)
         return self._run(given)
 
     def _run(self, given: Mapping[int, Array]) -> tuple[list[Array], dict[str, int]]:
@@ -188,7 +188,10 @@ class BoardHost:
         for step in manifest.steps:
             if step.program_address is not None:
                 self._start(step.program_address)
-                self._wait(step.predicted_cycles or 0)
+                status = self._wait(step.predicted_cycles or 0)
+                if status & _ERROR:
+                    code, detail = self._link.read_registers(Register.ERROR_CODE, 2)
+                    raise EngineFault(fault_message(code, detail))
                 for name, count in self._counters().items():
                     counters[name] = counters.get(name, 0) + count
                 continue
@@ -229,23 +232,21 @@ class BoardHost:
         self._link.write_register(Register.PROGRAM_LOW, program_address)
         self._link.write_register(Register.CONTROL, 1, once=True)
 
-    def _wait(self, cycles: int) -> None:
+    def _wait(self, cycles: int) -> int:
+        """Wait for the engine to stop, and return its status."""
         seconds = PATIENCE * cycles / self._program.manifest.clock_hz + 1
         end = self._link.seconds() + seconds
         while True:
             late = self._link.seconds() > end
             (status,) = self._link.read_registers(Register.STATUS)
             if not status & _BUSY:
-                break
+                return status
             if late:
                 self._link.write_register(Register.CONTROL, 2)
                 raise LinkError(
                     f"the engine is still busy after {seconds:.1f} s, {status >> 16} descriptors "
                     "on; it was told to stop"
                 )
-        if cycles and status & _ERROR:
-            code, detail = self._link.read_registers(Register.ERROR_CODE, 2)
-            raise EngineFault(fault_message(code, detail))
 
     def _counters(self) -> dict[str, int]:
         first = min(COUNTERS.values())
