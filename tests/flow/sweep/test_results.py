@@ -17,7 +17,7 @@ AREA = {"luts": 5000, "ffs": 4000, "carries": 300, "lut_rams": 10, "dsps": 68, "
         "large_rams": 0, "lut4": 5600}  # fmt: skip
 
 
-def record(count: int = 2) -> dict[str, Any]:
+def record(count: int = 2, family: str = "ecp5") -> dict[str, Any]:
     work = {"cycles": 1000, "read_bytes": 64, "write_bytes": 32, "macs": 48000,
             "utilisation": 0.75, "fps": 100000.0, "layers": [], "host": []}  # fmt: skip
     names = [f"w{number}" for number in range(count)]
@@ -32,7 +32,8 @@ def record(count: int = 2) -> dict[str, Any]:
                       "workloads": {"w0": work}, "fmax_mhz": None}  # fmt: skip
     nothing = partial | {"id": "ccc", "config": None, "area": None, "workloads": {}}
     points = [good, partial, nothing]
-    return {"workloads": {name: {} for name in names}, "fmax": {}, "points": points}
+    return {"workloads": {name: {} for name in names}, "fmax": {}, "points": points,
+            "family": family}  # fmt: skip
 
 
 def test_csv_has_a_row_for_each_point_and_workload() -> None:
@@ -57,9 +58,14 @@ def test_table(capsys: pytest.CaptureFixture[str]) -> None:
     lines = [line for line in text(record(), capsys).splitlines() if line.startswith(" 8x8")]
     assert len(lines) == 2
     # 2 * (4096 + 8192) + 7936 + 256 bytes of buffers.
-    assert lines[0].split() == ["8x8", "8", "None", "32,768", "5,000", "5,600", "4,000", "68", "40",
+    assert lines[0].split() == ["8x8", "8", "None", "32,768", "5,600", "4,000", "68", "40",
                                 "101.5"] + 2 * ["1,000", "100,000.0", "75.0", "%"]  # fmt: skip
-    assert lines[1].split()[9:] == ["-", "1,000", "100,000.0", "75.0", "%", "-", "-", "-"]
+    assert lines[1].split()[8:] == ["-", "1,000", "100,000.0", "75.0", "%", "-", "-", "-"]
+
+
+def test_luts_alone_where_carries_take_none(capsys: pytest.CaptureFixture[str]) -> None:
+    out = text(record(family="xilinx"), capsys)
+    assert "5,000" in out and "5,600" not in out
 
 
 def test_table_of_many_workloads_shows_rates_alone(capsys: pytest.CaptureFixture[str]) -> None:

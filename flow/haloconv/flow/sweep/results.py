@@ -140,10 +140,13 @@ def results_table(record: Mapping[str, Any]) -> report.Table:
     """Return a row for each point that has an area."""
     names = list(record["workloads"])
     clock = record["fmax"] is not None
+    # A carry of these two families takes the place of two LUTs.
+    logic = "lut4" if record["family"] in ("ecp5", "nexus") else "luts"
     # Of many workloads only what they are compared by, so that the table stays readable.
     shown = ("frames/s",) if len(names) > 3 else ("cycles", "frames/s", "use")
     table = report.new_table(
-        "lanes", "bus", "requant", "budget B", "LUT", "LUT +\n2 carry", "FF", "DSP", "RAM",
+        "lanes", "bus", "re-\nquant", "buffers\nbytes",
+        "LUT +\n2 carry" if logic == "lut4" else "LUT", "FF", "DSP", "RAM",
         *(["MHz"] if clock else []),
         *(f"{name}\n{what}" for name in names for what in shown),
     )  # fmt: skip
@@ -158,7 +161,7 @@ def results_table(record: Mapping[str, Any]) -> report.Table:
             str(config["bus_bytes"]),
             str(config["requant_lanes"]),
             report.count(budget),
-            *(report.count(area[name]) for name in ("luts", "lut4", "ffs", "dsps", "block_rams")),
+            *(report.count(area[name]) for name in (logic, "ffs", "dsps", "block_rams")),
         ]
         if clock:
             cells.append("-" if point["fmax_mhz"] is None else f"{point['fmax_mhz']:.1f}")

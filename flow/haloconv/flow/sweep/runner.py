@@ -302,7 +302,7 @@ class Sweep:
             key,
             f"{work.name} on {_words(point)}",
             {"config": config.to_dict(), "tile": tile, "workload": work.name},
-            0.5 + 0.05 * len(work.work.steps),
+            0.1 + 0.02 * len(work.work.steps),
             {
                 "work": work.work,
                 "config": config,
