@@ -109,6 +109,17 @@ def test_round_trip_and_digest(config):
             ValueError,
             "roundings must be of double, double_up, single, away, fp32, not 'doble'",
         ),
+        (
+            {"serial_requantizers": True, "roundings": ("double", "fp32")},
+            ValueError,
+            "serial_requantizers must be False where 'fp32' is built, not True",
+        ),
+        (
+            {"serial_requantizers": True, "units": ("elementwise",)},
+            ValueError,
+            "serial_requantizers must be False where 'elementwise' is built, not True",
+        ),
+        ({"serial_requantizers": 1}, TypeError, "serial_requantizers must be "),
         ({"address_bits": 15}, ValueError, "address_bits must be at least 16, not 15"),
         ({"address_bits": 65}, ValueError, "address_bits must be at most "),
     ],

@@ -9,9 +9,11 @@ from haloconv.planner.config import EngineConfig
 from haloconv.planner.latency import (
     chunk_bytes,
     lanes_latency,
+    release_latency,
     requantizer_latency,
     result_latency,
     results_room,
+    row_cycles,
     scale_entry_bytes,
 )
 from haloconv.planner.requantization import ROUNDINGS
@@ -21,6 +23,7 @@ from haloconv.rtl.halo_buffer import HaloBuffer
 from haloconv.rtl.mac_lanes import MacLanes
 from haloconv.rtl.operand_select import OperandSelect
 from haloconv.rtl.requantizer import Requantizer
+from haloconv.rtl.serial_requantizer import SerialRequantizer
 from haloconv.rtl.tap_walker import TapWalker
 
 LANES = ((1, 1), (3, 5), (8, 2), (4, 4), (2, 8), (1, 9), (16, 16))
@@ -40,6 +43,14 @@ def test_from_a_step_to_its_sum(lanes):
     assert lanes_latency(config) == sum(block.latency for block in blocks)
 
 
+@pytest.mark.parametrize("lanes", LANES)
+def test_from_a_step_to_the_release_of_parameters(lanes):
+    config = make_config(lanes)
+    drain = Drain(config)
+    Fragment.get(drain, None)
+    assert release_latency(config) == lanes_latency(config) + drain.release_latency
+
+
 @pytest.mark.parametrize("roundings", CHOICES)
 @pytest.mark.parametrize("lanes", [(1, 1), (3, 5)])
 def test_from_a_sum_to_its_result(lanes, roundings):
@@ -49,6 +60,15 @@ def test_from_a_sum_to_its_result(lanes, roundings):
     Fragment.get(drain, None)  # Amaranth warns of requantisers that were made for nothing
     # The queue behind the drain shows a row three cycles after it came.
     assert result_latency(config) == lanes_latency(config) + drain.latency + 3
+
+
+@pytest.mark.parametrize("roundings", [(), ("double",), ROUNDINGS[:4]])
+def test_from_a_sum_to_its_result_in_a_serial_requantiser(roundings):
+    config = make_config((3, 5), roundings=roundings, serial_requantizers=True)
+    drain = Drain(config)
+    Fragment.get(drain, None)
+    assert result_latency(config) == lanes_latency(config) + drain.latency + 3
+    assert row_cycles(config) == (SerialRequantizer(roundings).latency if roundings else 1)
 
 
 def test_open_roundings_stand_for_double():

@@ -38,6 +38,9 @@ CONFIGS = (
     make_config(4, 2, 1, 2, ("double",), tiles_ahead=0),
     make_config(3, 2, None, 16, tiles_ahead=0),
     make_config(2, 2, 1, 4, tiles_ahead=1),
+    make_config(4, 2, 1, 2, ("double",), serial_requantizers=True),
+    make_config(3, 4, 2, 8, ("single", "away"), serial_requantizers=True, tiles_ahead=0),
+    make_config(2, 1, None, 4, (), serial_requantizers=True),
 )
 
 

@@ -18,10 +18,10 @@ TILE_GAP = 3
 """Fewest cycles from the last group of a tile to the first of the next."""
 
 
-def make_config(lanes, split, q, *, psum_bytes=4096, roundings=()):
+def make_config(lanes, split, q, *, psum_bytes=4096, roundings=(), serial=False):
     return EngineConfig(
         out_lanes=lanes, split_lanes=split, requant_lanes=q, psum_bytes=psum_bytes,
-        bias_bytes=12 * lanes, roundings=roundings,
+        bias_bytes=12 * lanes, roundings=roundings, serial_requantizers=serial,
     )  # fmt: skip
 
 
@@ -47,6 +47,8 @@ class Play:
         rng_limit=2**31,
     ):  # fmt: skip
         self.config, self.raw, self.bias, self.channel = config, raw, bias, channel
+        # Cycles of a row: a serial requantiser takes one sum in 32.
+        self.pace = 32 if config.serial_requantizers else 1
         rng = self.rng = random.Random(seed)
         width = sum_shape(config).width
         rng_limit = min(rng_limit, 2 ** (width - 1))
@@ -124,10 +126,10 @@ class Play:
                     steps = -(-channels // q)
                     if c == count_c - 1:
                         self._expect(cycle + latency, totals, parameters[group * lanes :], level)
-                    cycle += columns * steps + (rng.randint(0, spread) if spread else 0)
-                    last_length = columns * steps
+                    last_length = columns * steps * self.pace
+                    cycle += last_length + (rng.randint(0, spread) if spread else 0)
                 cycle += max(0, TILE_GAP - last_length)
-        self.end = cycle + latency + 2 * split * config.group_steps + 2
+        self.end = cycle + latency + 2 * split * config.group_steps * self.pace + 2
 
     def _write_parameters(self, groups, half, cycle):
         """Biases, then scales, one a cycle."""
@@ -193,7 +195,7 @@ class Play:
                 self.rows.append(
                     (cycle, {"count": len(part), "level": row_level, "bytes": content})
                 )
-                cycle += 1
+                cycle += self.pace
 
     def set_descriptor(self, ctx, dut):
         mode = "channel" if self.channel else self.rng.choice(("row", "depthwise"))
@@ -262,6 +264,15 @@ def test_int8_results(lanes, channel):
     config = make_config(*lanes, roundings=("double",))
     seed = 7 * lanes[0] + lanes[1]
     check(config, seed, channel=channel, raw=False, bias=True, rng_limit=2**18)
+
+
+@pytest.mark.parametrize("raw", [False, True])
+@pytest.mark.parametrize("lanes", [(1, 1, None), (3, 5, 2), (4, 2, 1)])
+def test_serial_requantisers(lanes, raw):
+    config = make_config(*lanes, roundings=("double",), serial=True)
+    options = {"raw": raw, "bias": True, "rng_limit": 2**18, "tiles": 3}
+    check(config, 5, channel=raw, **options)
+    check(config, 6, channel=not raw, spread=40, **options)
 
 
 def test_raw_sums_of_an_engine_with_rounding():

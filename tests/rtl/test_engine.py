@@ -101,8 +101,9 @@ def test_random_layers(lanes):
         assert outcome.counters["output_bytes"] == outcome.model.traffic.written_bytes
 
 
-def test_int8_results():
-    config = replace(CONFIG, roundings=("double",))
+@pytest.mark.parametrize("serial", [False, True])
+def test_int8_results(serial):
+    config = replace(CONFIG, roundings=("double",), serial_requantizers=serial)
     inputs, weights, bias = random_arrays(5, LAYER)
     multiplier = np.array([2**30, 1518500250, 2**31 - 1, 1234567890])
     shift = np.array([-9, -12, -10, -8])

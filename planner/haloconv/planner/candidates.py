@@ -338,7 +338,7 @@ class Space:
             parameter=parameter_all[k, j].astype(float),
             parameter_first=parameter[k, j].astype(float),
             words=words.astype(float),
-            sums=drain[j].astype(float),
+            sums=engine.drain_rows(tm)[j].astype(float),
             held=(pair_m if depthwise else pair_c).astype(float),
             stored=(2 * pair_m * pair_c * taps + 4 * pair_m).astype(float),
         )

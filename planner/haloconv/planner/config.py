@@ -60,6 +60,9 @@ class EngineConfig:
         Tiles that are worked out ahead of the blocks that take them, 0..16. 0 builds no queues: a
         tile is worked out once all have taken the one before. That costs some 50 cycles a tile, and
         saves much where memories cannot be small (iCE40).
+    serial_requantizers : bool
+        Build requantisers without multipliers, which take 32 cycles for a result. Not with the
+        rounding "fp32" or the unit "elementwise".
 
     Raises
     ------
@@ -80,6 +83,7 @@ class EngineConfig:
     units: tuple[str, ...] | None = None
     address_bits: int = 32
     tiles_ahead: int = 4
+    serial_requantizers: bool = False
 
     def __post_init__(self) -> None:
         def put(field: str, value: object) -> None:
@@ -113,6 +117,13 @@ class EngineConfig:
         put("weight_zero_points", check_bool("weight_zero_points", self.weight_zero_points))
         put("address_bits", check_int("address_bits", self.address_bits, 16, 32))
         put("tiles_ahead", check_int("tiles_ahead", self.tiles_ahead, 0, 16))
+        serial = check_bool("serial_requantizers", self.serial_requantizers)
+        put("serial_requantizers", serial)
+        for name in ("fp32", "elementwise"):
+            if serial and name in (*self.built_roundings, *self.built_units):
+                raise ValueError(
+                    f"serial_requantizers must be False where {name!r} is built, not True"
+                )
 
     @property
     def lanes(self) -> int:

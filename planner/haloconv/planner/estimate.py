@@ -36,7 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloconv.planner.config import EngineConfig
-from haloconv.planner.latency import release_latency
+from haloconv.planner.latency import release_latency, row_cycles
 from haloconv.planner.layer import ConvLayer
 from haloconv.planner.tile import Tile
 
@@ -176,12 +176,16 @@ class EngineTerms:
     @property
     def drain(self) -> int:
         """Drain cycles of Pm channels."""
-        return self.config.group_steps
+        return self.config.group_steps * row_cycles(self.config)
+
+    def drain_rows(self, channels: Any) -> Any:
+        """Rows of up to Q sums of the channels of a tile at one position."""
+        full, rest = channels // self.config.out_lanes, channels % self.config.out_lanes
+        return full * self.config.group_steps + ceil(rest, self.config.results_per_cycle)
 
     def drains(self, channels: Any) -> Any:
         """Drain cycles of the channels of a tile at one position."""
-        full, rest = channels // self.config.out_lanes, channels % self.config.out_lanes
-        return full * self.drain + ceil(rest, self.config.results_per_cycle)
+        return self.drain_rows(channels) * row_cycles(self.config)
 
     def input_row(self, columns: Any, channels: Any, tensor: Any) -> Any:
         """Cycles to load a row of ``columns`` pixels; ``tensor`` where all channels are read."""
@@ -275,7 +279,7 @@ def estimate_sizes(engine: EngineTerms, order: str, h: Axis, w: Axis, tc: Ints, 
     count_hw = count_hw[None, :, None]
 
     full_groups, rest = size_m // pm, size_m % pm
-    drain, drain_rest = engine.drain, ceil(rest, config.results_per_cycle)
+    drain, drain_rest = engine.drain, engine.drains(rest)
     some = rest > 0
     if engine.mode == "channel":
         k = taps * ceil(size_c, pr)

@@ -4,18 +4,24 @@ from haloconv.planner.config import EngineConfig
 
 __all__ = [
     "QUEUE_LATENCY",
+    "SERIAL_CYCLES",
     "chunk_bytes",
     "lanes_latency",
     "release_latency",
     "requantizer_latency",
     "result_latency",
     "results_room",
+    "row_cycles",
     "scale_entry_bytes",
     "tree_levels",
 ]
 
 QUEUE_LATENCY = 3
 """Cycles of the queue between requantisers and writer."""
+
+
+SERIAL_CYCLES = 32
+"""Cycles from a sum to its result in a serial requantiser, and from one sum to the next."""
 
 
 def scale_entry_bytes(config: EngineConfig) -> int:
@@ -48,9 +54,16 @@ def requantizer_latency(config: EngineConfig) -> int:
     """Cycles of a requantiser; raw results take as many."""
     if not config.built_roundings:
         return 1  # one register
+    if config.serial_requantizers:
+        return SERIAL_CYCLES
     # Alignment, three stages of the product, three of the shift, addition, clamp; "fp32" brings the
     # sum to 24 bits in three more.
     return 12 if "fp32" in config.built_roundings else 9
+
+
+def row_cycles(config: EngineConfig) -> int:
+    """Cycles from one row of results to the next, of raw sums and of stored ones too."""
+    return SERIAL_CYCLES if config.serial_requantizers and config.built_roundings else 1
 
 
 def result_latency(config: EngineConfig) -> int:

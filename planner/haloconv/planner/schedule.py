@@ -30,6 +30,7 @@ from haloconv.planner.latency import (
     lanes_latency,
     release_latency,
     result_latency,
+    row_cycles,
     results_room,
     scale_entry_bytes,
 )
@@ -535,7 +536,7 @@ class _Walk:
         base = (g * self.group_out + m * self.tile.out_channels) * out
         base += (rows.first_output * layer.out_width + columns.first_output) * pixel
         pitch = layer.out_width * pixel
-        latency = result_latency(config)
+        latency, pace = result_latency(config), row_cycles(config)
         writes, pops = self.writes, self.pops
         key: object = None
         if JUMPS:
@@ -570,10 +571,11 @@ class _Walk:
                 issue = max(free, last_group + drain)
                 stalls["drain"] += issue - free
                 steps = -(-members // q)
-                drain = count * steps
+                rows_held = count * steps
+                drain = rows_held * pace
                 if last:
                     # Room for all rows of the group, each freed by one row written.
-                    freed = pops[drain - 1] + 1
+                    freed = pops[rows_held - 1] + 1
                     stalls["write"] += max(0, freed - issue)
                     issue = max(issue, freed)
                     row = issue + latency
@@ -583,7 +585,7 @@ class _Walk:
                             size = min(q, members - begin) * out
                             at = address + column * pixel + begin * out
                             pops.append(writes.row(row, at, size))
-                            row += 1
+                            row += pace
                 end = last_group = issue
                 if first_group < 0:
                     first_group = issue

@@ -153,7 +153,7 @@ def _fits(engine: EngineTerms, tiles: Ints) -> NDArray[np.bool_]:
         phases = np.minimum(layer.stride[1], span_w)
         inputs = span_h * phases * words * ceil(ceil(span_w, layer.stride[1]), pr)
         weights = groups * taps * tc
-    sums = th * tw * engine.drains(tm) * (tc < engine.channels_in)
+    sums = th * tw * engine.drain_rows(tm) * (tc < engine.channels_in)
     fit = (inputs <= config.input_words) & (weights <= config.weight_words)
     return fit & (sums <= config.psum_words) & (groups <= config.channel_groups)
 

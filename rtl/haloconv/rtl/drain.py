@@ -1,17 +1,21 @@
 """Takes finished groups of sums from the lanes, adds biases or stored sums, and requantises."""
 
+from collections.abc import Sequence
+
 from amaranth import *
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
 
 from haloconv.planner.config import EngineConfig
+from haloconv.planner.latency import row_cycles
 from haloconv.planner.tile import MODES
 from haloconv.rtl.block_memory import block_memory
 from haloconv.rtl.fused_sum import masked_sum, selected_sum
 from haloconv.rtl.mac_lanes import LaneSums, sum_shape
 from haloconv.rtl.parameter_table import ParameterTable, ParameterWrite
 from haloconv.rtl.requantizer import Requantizer
+from haloconv.rtl.serial_requantizer import SerialRequantizer
 from haloconv.rtl.widths import DescriptorLayout, DrainToken, index_bits
 
 __all__ = ["Drain", "OtherRow", "ResultRow"]
@@ -71,7 +75,8 @@ class Drain(wiring.Component):
     it was taken.
 
     Timing: the first row of a group leaves :attr:`latency` cycles after ``load``; a row a cycle.
-    The caller leaves room: a group takes columns * ceil(channels / Q) cycles, and nothing stalls.
+    The caller leaves room: a group takes columns * ceil(channels / Q) rows, and nothing stalls.
+    With serial requantisers each row takes 32 cycles.
 
     Resources: Pm * Pr shadow registers, Q trees of Pr sums, Q adders of 32 bits, Q requantisers,
     the accumulator bank of psum_words words of 32 * Q bits, the parameter table.
@@ -107,9 +112,14 @@ class Drain(wiring.Component):
 
     def __init__(self, config: EngineConfig) -> None:
         self._config = config
-        self._requantizers = [
-            Requantizer(config.built_roundings) for _ in range(config.results_per_cycle)
-        ]
+        self._pace = row_cycles(config)
+        self._serial: list[SerialRequantizer] = []
+        self._requantizers: Sequence[SerialRequantizer | Requantizer]
+        lanes, roundings = range(config.results_per_cycle), config.built_roundings
+        if self._pace > 1:
+            self._requantizers = self._serial = [SerialRequantizer(roundings) for _ in lanes]
+        else:
+            self._requantizers = [Requantizer(roundings) for _ in lanes]
         super().__init__(
             {
                 "descriptor": In(DescriptorLayout()),
@@ -148,6 +158,7 @@ class Drain(wiring.Component):
             config.split_lanes,
         )
         elementwise = "elementwise" in config.built_units
+        serial = self._pace > 1
 
         # The place in the shadow register.
         token = Signal(DrainToken(config), reset_less=True)
@@ -161,11 +172,22 @@ class Drain(wiring.Component):
         bank_row = Signal(index_bits(max(1, config.psum_words)))
         parameters_held = Signal()
         release = Signal()
+        # A row takes ``row_cycles``: it begins in the first of them and is over in the last.
+        begins, ends = Signal(), Signal()
+        if serial:
+            wait = Signal(range(self._pace))
+            with m.If(active):
+                m.d.sync += wait.eq(Mux(ends, 0, wait + 1))
+            with m.If(self.load):
+                m.d.sync += wait.eq(0)
+            m.d.comb += [begins.eq(active & (wait == 0)), ends.eq(wait == self._pace - 1)]
+        else:
+            m.d.comb += [begins.eq(active), ends.eq(1)]
         m.d.comb += [
             step_last.eq(channels_left <= q),
             column_last.eq(columns_left == 1),
         ]
-        with m.If(active):
+        with m.If(active & ends):
             m.d.sync += [
                 step.eq(step + 1),
                 channels_left.eq(channels_left - q),
@@ -200,7 +222,7 @@ class Drain(wiring.Component):
 
         # Stages 1 and on: Q sums, or columns, through the tree. Bank and table are asked a cycle
         # before they are needed.
-        picked = self._tree(m, platform, column, step, active & step_last)
+        picked = self._tree(m, platform, column, step, active & step_last & ends)
         beside = {
             "first": token.first_c,
             "last": token.last_c,
@@ -209,7 +231,7 @@ class Drain(wiring.Component):
         }
         late = self.levels - 1
         beside = {name: _late(m, name, value, late) for name, value in beside.items()}
-        asked = _late(m, "active", active, late, reset_less=False)
+        asked = _late(m, "active", begins, late, reset_less=False)
         parameter_row = _late(m, "parameter_row", parameter_row, late)
         bank_row = _late(m, "bank_row", bank_row, late)
         m.d.comb += self.release_parameters.eq(_late(m, "release", release, late, reset_less=False))
@@ -248,9 +270,10 @@ class Drain(wiring.Component):
                 selected_sum(m, platform, f"started_{k}", 32, picked[k], first_1, start, stored[k])
             )
             totals.append(total)
-            multiplier = Signal(32, reset_less=True, name=f"multiplier_{k}")
-            shift = Signal(signed(6), reset_less=True, name=f"shift_{k}")
-            m.d.sync += [multiplier.eq(parameters.multiplier), shift.eq(parameters.shift)]
+            multiplier, shift = parameters.multiplier, parameters.shift
+            if not serial:
+                multiplier = _late(m, f"multiplier_{k}", multiplier, 1)
+                shift = _late(m, f"shift_{k}", shift, 1).as_signed()
             m.submodules[f"requantizer_{k}"] = unit = self._requantizers[k]
             m.d.comb += [
                 unit.i_sum.eq(total),
@@ -283,18 +306,23 @@ class Drain(wiring.Component):
             ]
 
         # The requantisers' latency, for what travels beside them.
-        valid = valid_2 & last_2
+        valid: Value = valid_2 & last_2
         count, level = _late(m, "count_total", count_1, 1), _late(m, "level_total", level_1, 1)
         if elementwise:
             valid = valid | self.other.valid
             count = Mux(self.other.valid, self.other.count, count)
             level = Mux(self.other.valid, Mux(self.other.last, 5, 0), level)
-        latency = self._requantizers[0].latency
-        valid = _late(m, "valid_result", valid, latency, reset_less=False)
-        count, level = (
-            _late(m, name, value, latency)
-            for name, value in (("count_result", count), ("level_result", level))
-        )
+        if serial:
+            # One at a time; the table still has its row.
+            count, level = self._held_until_done(m, valid, count, level)
+            valid = self._serial[0].done
+        else:
+            latency = self._requantizers[0].latency
+            valid = _late(m, "valid_result", valid, latency, reset_less=False)
+            count, level = (
+                _late(m, name, value, latency)
+                for name, value in (("count_result", count), ("level_result", level))
+            )
         raw_bytes = Cat(*requantized)
         # Bytes beyond ``count`` may be anything: no gates for them.
         int8_bytes = Cat(Cat(value[:8] for value in requantized), raw_bytes[8 * q :])
@@ -305,6 +333,17 @@ class Drain(wiring.Component):
             Value.cast(self.row.bytes).eq(Mux(d.raw, raw_bytes, int8_bytes)),
         ]
         return m
+
+    def _held_until_done(
+        self, m: Module, start: Value, count: Value, level: Value
+    ) -> tuple[Value, Value]:
+        """Start the serial requantisers; return what they will be done with."""
+        held = [Signal(len(value), reset_less=True, name="held") for value in (count, level)]
+        with m.If(start):
+            m.d.sync += [held[0].eq(count), held[1].eq(level)]
+        for unit in self._serial:
+            m.d.comb += unit.start.eq(start)
+        return held[0], held[1]
 
     def _tree(
         self, m: Module, platform: object, column: Value, step: Value, taken: Value

@@ -82,7 +82,11 @@ def masked_sum(
         high = Const(-1, signed(width))
         return _chain(m, name, MASKED, width, a, b, select.replicate(width), high)
     total = Signal(signed(width), name=name)
-    m.d.comb += total.eq(a + (b & select.replicate(width).as_signed()))
+    if family_of(platform) == "ice40":
+        # The carries run on unmasked operands there, and the LUT behind them drops the sum.
+        m.d.comb += total.eq(Mux(select, a + b, a))
+    else:
+        m.d.comb += total.eq(a + (b & select.replicate(width).as_signed()))
     return total
 
 

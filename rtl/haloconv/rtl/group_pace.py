@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
 
 from haloconv.planner.config import EngineConfig
+from haloconv.planner.latency import row_cycles
 from haloconv.planner.validate import check_int
 from haloconv.rtl.loop_counter import loop_counter
 from haloconv.rtl.widths import ComputeTile, tree_sum
@@ -97,7 +98,8 @@ class GroupPace(wiring.Component):
         channels = Signal(len(self.channels), name="next_channels")
         columns = Signal(len(self.columns), name="next_columns")
         most = lanes * config.group_steps
-        rows, cycles = Signal(range(most + 1)), Signal(range(most + 1), reset_less=True)
+        pace = row_cycles(config)
+        rows, cycles = Signal(range(most + 1)), Signal(range(pace * most + 1), reset_less=True)
         m.d.comb += [
             channels.eq(Mux(self.last_group, tile.m_tail, config.out_lanes)),
             columns.eq(Mux(self.channel_mode, 1, Mux(self.last_column, tile.column_tail, lanes))),
@@ -114,7 +116,11 @@ class GroupPace(wiring.Component):
                 ),
             ]
         with m.If(self.load):
-            m.d.sync += [self.channels.eq(channels), self.columns.eq(columns), cycles.eq(rows)]
+            m.d.sync += [
+                self.channels.eq(channels),
+                self.columns.eq(columns),
+                cycles.eq(rows * pace),
+            ]
 
         # What is free of the room beyond the group at hand: below zero if that does not fit yet.
         left = Signal(signed(bits_for(self._room) + 1), init=self._room)
