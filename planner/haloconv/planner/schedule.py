@@ -30,8 +30,8 @@ from haloconv.planner.latency import (
     lanes_latency,
     release_latency,
     result_latency,
-    row_cycles,
     results_room,
+    row_cycles,
     scale_entry_bytes,
 )
 from haloconv.planner.layer import ConvLayer
