@@ -33,8 +33,11 @@ def test_terms() -> None:
         units=("max_pool",), weight_zero_points=False, psum_bytes=0,
     )  # fmt: skip
     names = ("one", "lanes", "pr log_pr", "q fp32", "q away", "lanes max_pool", "elementwise",
-             "chunk zero_points", "bank", "log_steps", "bus log_bus", "options")  # fmt: skip
-    assert quantities(config, names) == [1, 32, 24, 2, 0, 32, 0, 0, 0, 1, 64, 3]
+             "chunk zero_points", "bank", "log_steps", "bus log_bus", "options", "ring",
+             "sum_bits")  # fmt: skip
+    assert quantities(config, names) == [
+        1, 32, 24, 2, 0, 32, 0, 0, 0, 1, 64, 3, 32, 25,
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("group", GROUPS)

@@ -1,10 +1,10 @@
 """The area of an engine from the areas of others: fitted logic, exact memories and multipliers."""
 
+import itertools
 import json
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ FITTED = ("luts", "carries", "ffs", "lut_rams")
 LEAST = 6
 """Samples without which nothing is fitted."""
 RIDGE = 1e-4
-DSP_TERMS = ("one", "lanes", "q", "pm", "elementwise", "q elementwise")
+DSP_TERMS = ("lanes", "q", "one", "q serial", "q fp32", "q elementwise", "steps", "pm", "pr")
 
 FOLDER = Path(__file__).parent / "data"
 
@@ -177,10 +177,16 @@ class AreaModel:
     def _fit_dsps(self) -> Floats:
         terms = np.array([quantities(s.config, DSP_TERMS) for s in self.samples])
         counts = np.array([s.area.dsps for s in self.samples], float)
-        found = np.linalg.lstsq(terms, counts, rcond=None)[0]
-        # Each block has a whole number of them, or shares one among a few.
-        exact = np.array([float(Fraction(x).limit_denominator(4)) for x in found])
-        return exact if np.abs(terms @ exact - counts).max() < 0.5 else found
+        # The fewest terms that explain every count, with a whole number of multipliers for each.
+        for size in range(1, 5):
+            for chosen in itertools.combinations(range(len(DSP_TERMS)), size):
+                columns = terms[:, chosen]
+                found = np.linalg.lstsq(columns, counts, rcond=None)[0].round()
+                if (columns @ found == counts).all():
+                    exact = np.zeros(len(DSP_TERMS))
+                    exact[list(chosen)] = found
+                    return exact
+        return non_negative_fit(terms, counts)
 
     def groups(self, config: EngineConfig) -> dict[str, Area]:
         """Return the logic of each group of blocks; memories and multipliers are not among it."""

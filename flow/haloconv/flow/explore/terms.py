@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 
 from haloconv.planner.config import EngineConfig
+from haloconv.planner.latency import chunk_bytes
 from haloconv.planner.requantization import ROUNDINGS
 
 __all__ = ["GROUPS", "group_of", "quantities", "term_names"]
@@ -26,22 +27,26 @@ LUTs between two blocks count to either at random, so that neighbours are better
 """
 
 _TERMS: Mapping[str, tuple[str, ...]] = {
-    "lanes": ("one", "pm", "pr", "lanes", "q", "lanes zero_points", "lanes max_pool", "pm log_pr"),
-    "requantizers": ("q", *(f"q {name}" for name in ROUNDINGS)),
-    "drain": ("one", "pm", "q", "pm log_steps", "q bank", "lanes", "log_groups"),
+    "lanes": ("one", "pm", "pr", "lanes", "lanes sum_bits", "lanes max_pool"),
+    "requantizers": ("q", *(f"q {name}" for name in ROUNDINGS), "q serial", "serial"),
+    "drain": ("one", "pm", "q", "q log_steps", "q bank", "lanes", "q pr", "q log_groups", "steps"),
     "operands": ("one", "pm", "pr", "lanes", "pr word", "pr word log_pr", "pr log_pr", "banks"),
-    "loading": ("one", "bus", "bus log_bus", "chunk", "chunk log_bus", "chunk zero_points", "pm",
-                "pr", "address", "q"),
+    "loading": ("one", "bus", "bus log_bus", "bus log_ring", "ring", "chunk", "chunk log_ring",
+                "word", "chunk zero_points", "pm zero_points", "pm", "pr", "address", "sizes"),
     "writing": ("one", "bus", "q", "bus q", "bus log_bus", "address", "pm"),
     "elementwise": ("elementwise", "q elementwise", "bus elementwise"),
     "walking": ("one", "address", "log_pm", "log_pr", "log_bus", "sizes", "max_pool", "zero_points",
-                "pm"),
+                "queues", "steps", "pr"),
     "control": ("one", "bus", "address", "log_bus", "sizes", "elementwise", "options"),
 }  # fmt: skip
 
 
 def _log2(value: float) -> float:
     return math.log2(max(value, 1))
+
+
+def _ring(config: EngineConfig) -> int:
+    return 1 << (chunk_bytes(config) + config.bus_bytes - 1).bit_length()
 
 
 _VALUES: Mapping[str, Callable[[EngineConfig], float]] = {
@@ -52,7 +57,15 @@ _VALUES: Mapping[str, Callable[[EngineConfig], float]] = {
     "q": lambda config: config.results_per_cycle,
     "bus": lambda config: config.bus_bytes,
     "word": lambda config: config.word_bytes,
-    "chunk": lambda config: max(config.out_lanes, config.split_lanes),
+    "chunk": chunk_bytes,
+    # The gearbox keeps a chunk and a beat in a power of two of bytes.
+    "ring": lambda config: _ring(config),
+    "log_ring": lambda config: _log2(_ring(config)),
+    "queues": lambda config: config.tiles_ahead > 0,
+    "serial": lambda config: getattr(config, "serial_requantizers", False),
+    # Drain steps that need counting.
+    "steps": lambda config: config.group_steps > 1,
+    "sum_bits": lambda config: min(32, 17 + _log2(config.weight_words)),
     "address": lambda config: config.address_bits,
     "bank": lambda config: config.psum_bytes > 0,
     # Banks whose number is no power of two are counted round.

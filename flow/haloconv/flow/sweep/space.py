@@ -20,9 +20,12 @@ __all__ = ["BUFFERS", "FmaxSettings", "Point", "Space", "SpaceError", "WorkloadE
 
 BUFFERS = ("input_bytes", "weight_bytes", "psum_bytes", "bias_bytes")
 _BYTES = (*BUFFERS, "budget_bytes")
-_PLAIN = ("out_lanes", "split_lanes", "bus_bytes", "requant_lanes", "address_bits")
 _NAMES = {"roundings": ROUNDINGS, "units": UNITS}
-_KEYS = ("lanes", *_PLAIN, *_BYTES, *_NAMES, "weight_zero_points", "tile")
+_FLAGS = tuple(field.name for field in fields(EngineConfig) if isinstance(field.default, bool))
+_PLAIN = tuple(
+    field.name for field in fields(EngineConfig) if field.name not in (*_BYTES, *_NAMES, *_FLAGS)
+)
+_KEYS = ("lanes", *_PLAIN, *_BYTES, *_NAMES, *_FLAGS, "tile")
 
 
 class SpaceError(ValueError):
@@ -257,8 +260,8 @@ def _truth(key: str, value: Any) -> bool:
 _READERS: dict[str, Callable[[str, Any], Any]] = {
     "lanes": _lanes,
     "tile": _tile,
-    "weight_zero_points": _truth,
-    **dict.fromkeys(_PLAIN, _integer),
+    **dict.fromkeys(_FLAGS, _truth),
+    **dict.fromkeys(_PLAIN, lambda key, value: _integer(key, value, 0)),
     **dict.fromkeys(_BYTES, _bytes),
     **dict.fromkeys(_NAMES, _names),
 }
