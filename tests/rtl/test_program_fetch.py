@@ -65,10 +65,10 @@ def test_two_descriptors_in_turn(bus, stalls):
             ctx.set(dut.start, 1)
             await ctx.tick()
             ctx.set(dut.start, 0)
-            ctx.set(dut.address, rng.getrandbits(20))  # only looked at with start
             await ctx.tick().repeat(rng.randint(1, 4))
             segment = await get(ctx, dut.o)
             assert segment == {"address": address, "length": DESCRIPTOR_BYTES}
+            ctx.set(dut.address, rng.getrandbits(20))  # not looked at any longer
             await put_many(ctx, dut.i, beats_of(descriptor, bus), stalls=stalls, seed=seed)
             await ctx.tick()
             assert ctx.get(dut.done)

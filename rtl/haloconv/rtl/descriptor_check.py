@@ -108,7 +108,7 @@ class DescriptorCheck(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        config, d, word = self._config, self.descriptor, self.word
+        config, word = self._config, self.word
 
         def among(names: list[str], kind: str) -> Value:
             """One of these fields is in the word."""
@@ -136,30 +136,34 @@ class DescriptorCheck(wiring.Component):
             among(names, f"over_{low}_{high}_{most}") & _exceeds(word.data[low:high], most)
             for (low, high, most), names in larger.items()
         ]
-        unmarked, empty, no_elements = Signal(), Signal(), Signal()
+
+        def field(name: str) -> Value:
+            low, high = place(name)
+            return word.data[low:high]
+
+        # What the first word alone decides.
+        built = [field("rounding") == ROUNDINGS.index(name) for name in config.built_roundings]
+        foreign = (
+            (field("mark") != MARK)
+            | ~(field("raw") | Cat(built, C(0, 1)).any())
+            | (field("maximum") & ("max_pool" not in config.built_units))
+        )
+        unbuilt, empty, no_elements = Signal(), Signal(), Signal()
         with m.If(self.start):
-            m.d.sync += [unmarked.eq(0), empty.eq(0), no_elements.eq(0), self.oversized.eq(0)]
+            m.d.sync += [unbuilt.eq(0), empty.eq(0), no_elements.eq(0), self.oversized.eq(0)]
         with m.Elif(word.valid):
             with m.If(Cat(zero).any()):
                 m.d.sync += empty.eq(1)
             with m.If(Cat(over).any()):
                 m.d.sync += self.oversized.eq(1)
-            with m.If(among(["mark"], "mark") & (word.data[:16] != MARK)):
-                m.d.sync += unmarked.eq(1)
+            with m.If(among(["mark"], "mark") & foreign):
+                m.d.sync += unbuilt.eq(1)
             if "elementwise" in config.built_units:
                 with m.If(among(["elements"], "elements") & (word.data == 0)):
                     m.d.sync += no_elements.eq(1)
-
-        rounding_built = Signal()
-        for name in config.built_roundings:
-            with m.If(d.rounding == ROUNDINGS.index(name)):
-                m.d.comb += rounding_built.eq(1)
         if "elementwise" not in config.built_units:
             no_elements = C(1)
         m.d.comb += self.unsuited.eq(
-            unmarked
-            | (~d.raw & ~rounding_built)
-            | Mux(d.mode == ELEMENTWISE, no_elements, empty)
-            | (d.maximum & ("max_pool" not in config.built_units))
+            unbuilt | Mux(self.descriptor.mode == ELEMENTWISE, no_elements, empty)
         )
         return m

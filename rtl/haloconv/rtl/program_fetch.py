@@ -37,7 +37,8 @@ class ProgramFetch(wiring.Component):
     Members
     -------
     start : In(1), address : In
-        Fetch the descriptor at ``address``, a multiple of the bus width.
+        Fetch the descriptor at ``address``, a multiple of the bus width, which holds until the
+        segment was taken.
     o : Out(stream of Segment)
     i : In(stream of ReadData)
         Every beat given to this block belongs to the descriptor. Never waits for a long time.
@@ -74,10 +75,13 @@ class ProgramFetch(wiring.Component):
         bus, word = self._config.bus_bytes, self.word
         words = DESCRIPTOR_BYTES // 4
         with m.If(self.start):
-            m.d.sync += [self.o.valid.eq(1), self.o.payload.address.eq(self.address)]
+            m.d.sync += self.o.valid.eq(1)
         with m.Elif(self.o.ready):
             m.d.sync += self.o.valid.eq(0)
-        m.d.comb += self.o.payload.length.eq(DESCRIPTOR_BYTES)
+        m.d.comb += [
+            self.o.payload.address.eq(self.address),
+            self.o.payload.length.eq(DESCRIPTOR_BYTES),
+        ]
 
         # Parts of a word, or words of a beat; a power of two, so that the number starts over.
         parts = max(1, 4 // bus, bus // 4)
