@@ -143,6 +143,15 @@ _ENGINE: tuple[Callable[[Command], Command], ...] = (
     click.option("--units", type=UNIT_LIST, help=f"Units built in: {', '.join(UNITS)}, or none."),
     click.option("--address-bits", type=int, help="Width of memory addresses."),
     click.option(
+        "--tiles-ahead", type=int, help="Tiles worked out ahead; 0 saves area where RAM is scarce."
+    ),
+    click.option(
+        "--serial-requantizers/--parallel-requantizers",
+        "serial_requantizers",
+        default=None,
+        help="Requantisers without multipliers, 32 cycles a result.",
+    ),
+    click.option(
         "--config",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         help="JSON file of engine parameters; the options above override it.",
@@ -165,6 +174,8 @@ class EngineOptions:
     roundings: tuple[str, ...] | None = None
     units: tuple[str, ...] | None = None
     address_bits: int | None = None
+    tiles_ahead: int | None = None
+    serial_requantizers: bool | None = None
     config: Path | None = None
 
     def build(
@@ -234,7 +245,10 @@ class EngineOptions:
         changes: dict[str, Any] = {}
         if self.lanes is not None:
             changes["out_lanes"], changes["split_lanes"] = self.lanes
-        plain = ("bus_bytes", *_BUFFERS, "requant_lanes", "roundings", "units", "address_bits")
+        plain = (
+            "bus_bytes", *_BUFFERS, "requant_lanes", "roundings", "units", "address_bits",
+            "tiles_ahead", "serial_requantizers",
+        )  # fmt: skip
         for name in plain:
             if (value := getattr(self, name)) is not None:
                 changes[name] = value

@@ -10,7 +10,12 @@ import numpy as np
 import pytest
 
 from haloconv.flow.boards import BOARDS
-from haloconv.flow.boards.build import build_board, design_board, memory_for
+from haloconv.flow.boards.build import (
+    build_board,
+    design_board,
+    engine_defaults,
+    memory_for,
+)
 from haloconv.planner.config import EngineConfig
 from haloconv.planner.errors import PlanError
 from haloconv.planner.network_file import read_network
@@ -48,6 +53,17 @@ def test_memory_is_whole_banks() -> None:
         memory_for(icebreaker, 145152, 2)
     with pytest.raises(PlanError, match="choose a smaller network or another board"):
         memory_for(BOARDS["arty_a7_35"], 301440, 8)
+
+
+def test_defaults_suit_board_and_network(chain: Path, tmp_path: Path) -> None:
+    icebreaker = BOARDS["icebreaker"]
+    values = engine_defaults(icebreaker, read_network(chain))
+    assert values["lanes"] == (4, 2) and values["serial_requantizers"]
+    # Sums need multipliers in their requantisers.
+    (tmp_path / "residual.tflite").write_bytes(small.residual())
+    values = engine_defaults(icebreaker, read_network(tmp_path / "residual.tflite"))
+    assert values["lanes"] == (4, 2) and "serial_requantizers" not in values
+    assert "serial_requantizers" not in engine_defaults(BOARDS["ulx3s_85f"], read_network(chain))
 
 
 def test_design(chain: Path) -> None:

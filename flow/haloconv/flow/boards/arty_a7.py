@@ -11,6 +11,7 @@ from haloconv.flow.boards.clocks import xilinx_pll
 __all__ = ["ARTY_A7_35", "ARTY_A7_100", "ArtyA7Top"]
 
 OSCILLATOR_HZ = 100e6
+ENGINE = {"lanes": (8, 8), "bus_bytes": 8, "budget": 32768}
 
 
 class _Platform35(ArtyA7_35Platform):
@@ -67,10 +68,7 @@ def _board(name: str, title: str, device: str, platform: Any, block_rams: int) -
         memory_step=2048,
         # Without a few for the buffers.
         most_memory=(block_rams - 8) * 2048,
-        lanes=(8, 8),
-        bus_bytes=8,
-        budget=32768,
-        requant_lanes=None,
+        engine=ENGINE,
         bitstream="",
         constraints=".xdc",
         program="vivado -mode batch -source {name}.tcl",

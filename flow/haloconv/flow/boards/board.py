@@ -1,6 +1,6 @@
 """What the build and the host program know of a board."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,10 +49,8 @@ class Board:
     memory_step, most_memory : int
         Bytes: what a bank of the memory holds on a bus of one byte, and the most that fits beside
         the smallest engine.
-    lanes : tuple of int
-        (Pm, Pr).
-    bus_bytes, budget : int
-    requant_lanes : int or None
+    engine : mapping of str to value
+        Of the engine, by the names of :class:`haloconv.flow.options.EngineOptions`.
     bitstream, constraints : str
         Suffixes of the files; no bitstream where there is no place and route.
     program : str
@@ -73,10 +71,7 @@ class Board:
     technology: str
     memory_step: int
     most_memory: int
-    lanes: tuple[int, int]
-    bus_bytes: int
-    budget: int
-    requant_lanes: int | None
+    engine: Mapping[str, Any]
     bitstream: str
     constraints: str
     program: str

@@ -12,12 +12,24 @@ from haloconv.flow.boards.manifest import IMAGE, MANIFEST, Manifest, make_manife
 from haloconv.planner.config import EngineConfig
 from haloconv.planner.errors import PlanError
 from haloconv.planner.network import Network
-from haloconv.planner.network_program import EngineRun, NetworkProgram, compile_network
+from haloconv.planner.network_program import (
+    EngineRun,
+    NetworkProgram,
+    compile_network,
+    needed_options,
+)
 from haloconv.rtl.board.on_chip_memory import read_latency
 from haloconv.rtl.board.system import BoardSystem
 from haloconv.rtl.board.uart import bit_cycles
 
-__all__ = ["BoardBuild", "BoardDesign", "build_board", "design_board", "memory_for"]
+__all__ = [
+    "BoardBuild",
+    "BoardDesign",
+    "build_board",
+    "design_board",
+    "engine_defaults",
+    "memory_for",
+]
 
 TOP = "top"
 REPORT = "report.json"
@@ -102,6 +114,15 @@ def memory_for(board: Board, image_bytes: int, bus_bytes: int) -> int:
             f"{board.most_memory} on chip; choose a smaller network or another board"
         )
     return size
+
+
+def engine_defaults(board: Board, network: Network) -> dict[str, Any]:
+    """Return what suits a board's engine, without what the network rules out."""
+    values = dict(board.engine)
+    roundings, units = needed_options(network)
+    if "elementwise" in units or "fp32" in roundings:
+        values.pop("serial_requantizers", None)
+    return values
 
 
 def design_board(

@@ -11,6 +11,15 @@ from haloconv.flow.boards.clocks import ice40_pll
 __all__ = ["BOARD", "IcebreakerTop"]
 
 OSCILLATOR_HZ = 12e6
+ENGINE = {
+    "lanes": (4, 2),
+    "bus_bytes": 2,
+    "budget": 6144,
+    "requant_lanes": 1,
+    # Memories cannot be small here, and the lanes take all multipliers.
+    "tiles_ahead": 0,
+    "serial_requantizers": True,
+}
 
 
 class _Platform(ICEBreakerPlatform):
@@ -67,10 +76,7 @@ BOARD = Board(
     # On a bus of two bytes the RAMs lie one behind the other.
     memory_step=131072,
     most_memory=131072,
-    lanes=(4, 2),
-    bus_bytes=2,
-    budget=6144,
-    requant_lanes=1,
+    engine=ENGINE,
     bitstream=".bin",
     constraints=".pcf",
     program="iceprog {file}",

@@ -12,6 +12,7 @@ from haloconv.flow.boards.clocks import ecp5_pll
 __all__ = ["BOARD", "Ulx3sTop"]
 
 OSCILLATOR_HZ = 25e6
+ENGINE = {"lanes": (8, 8), "bus_bytes": 8, "budget": 32768}
 
 
 class _Platform(ULX3S_85F_Platform):
@@ -93,10 +94,7 @@ BOARD = Board(
     memory_step=2048,
     # 208 block RAMs of 2 KiB, without a few for the buffers.
     most_memory=200 * 2048,
-    lanes=(8, 8),
-    bus_bytes=8,
-    budget=32768,
-    requant_lanes=None,
+    engine=ENGINE,
     bitstream=".bit",
     constraints=".lpf",
     program="openFPGALoader -b ulx3s {file}",

@@ -72,22 +72,19 @@ def build(
     is Vivado, Verilog, constraints and a script are written.
     """
     from haloconv.flow.boards import board_named
-    from haloconv.flow.boards.build import build_board, design_board
+    from haloconv.flow.boards.build import build_board, design_board, engine_defaults
     from haloconv.planner.network_file import read_network
     from haloconv.rtl.board.on_chip_memory import read_latency
 
     chosen = board_named(board)
     network = read_network(model, target=target)
     if engine.config is None:
-        engine = replace(
-            engine,
-            lanes=engine.lanes or chosen.lanes,
-            bus_bytes=engine.bus_bytes or chosen.bus_bytes,
-            requant_lanes=engine.requant_lanes or chosen.requant_lanes,
-        )
         buffers = ("input_bytes", "weight_bytes", "psum_bytes", "bias_bytes")
-        if engine.budget is None and all(getattr(engine, name) is None for name in buffers):
-            engine = replace(engine, budget=chosen.budget)
+        given = {name for name, value in vars(engine).items() if value is not None}
+        if given & set(buffers):
+            given.add("budget")
+        defaults = engine_defaults(chosen, network)
+        engine = replace(engine, **{n: v for n, v in defaults.items() if n not in given})
     with progress() as step:
         step("sizing the engine")
         latency = read_latency(chosen.technology)
