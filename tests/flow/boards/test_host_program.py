@@ -97,6 +97,7 @@ def test_in_amaranths_simulator(tmp_path: Path) -> None:
 
 
 @compiled
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, board, lanes, bus",
     [
@@ -150,6 +151,7 @@ def device(design: BoardDesign) -> CompiledBoard:
 
 
 @compiled
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_on_a_bad_line(chain, seed) -> None:
     """One byte in 500 is changed, lost or doubled: everything is repeated until it is right."""

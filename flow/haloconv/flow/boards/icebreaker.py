@@ -14,7 +14,7 @@ OSCILLATOR_HZ = 12e6
 ENGINE = {
     "lanes": (4, 2),
     "bus_bytes": 2,
-    "budget": 6144,
+    "budget": 4160,
     "requant_lanes": 1,
     # Memories cannot be small here, and the lanes take all multipliers.
     "tiles_ahead": 0,
