@@ -83,14 +83,35 @@ class OperandSelect(wiring.Component):
         """Cycles from ``position`` to ``operands``, without those of the halo buffer."""
         return 2 + (self._config.split_lanes - 1).bit_length()
 
+    @property
+    def _turns(self) -> int:
+        """Two-way turns that align the memories of a copy of the halo buffer."""
+        memories = self._config.split_lanes // halo_shares(self._config)
+        return (memories - 1).bit_length()
+
+    @property
+    def _word_stages(self) -> int:
+        """Registers of whole words: the last turn waits for the operand register, the others go in
+        pairs."""
+        return max(1, self._turns // 2)
+
+    @property
+    def waits(self) -> dict[str, int]:
+        """Cycles from ``position`` to ``read_position`` in each mode: what its path leaves of the
+        latency behind the memories."""
+        row = self.latency - (self._turns + 2)
+        return {
+            "channel": self.latency - 3 if self._turns else row,
+            "row": row,
+            "depthwise": self.latency - (self._word_stages + 1),
+        }
+
     def elaborate(self, platform) -> Module:
         m = Module()
         config = self._config
         shares = halo_shares(config)
         memories = config.split_lanes // shares
-        turns = (memories - 1).bit_length()
-        # The last turn of whole words waits for the operand register, the others go in pairs.
-        word_stages = max(1, turns // 2)
+        turns, word_stages, waits = self._turns, self._word_stages, self.waits
 
         # The modes drive the resets of wide registers.
         channel_mode, depthwise = Signal(), Signal()
@@ -105,19 +126,13 @@ class OperandSelect(wiring.Component):
                 values.append(held)
             return values
 
-        # What each mode's path leaves of the latency, behind the memories.
-        row_wait = self.latency - (turns + 2)
-        channel_wait = self.latency - 3 if turns else row_wait
-        word_wait = self.latency - (word_stages + 1)
-        steps = late(
-            Cat(self.position, self.select), max(row_wait, channel_wait, word_wait), "step"
-        )
+        steps = late(Cat(self.position, self.select), max(waits.values()), "step")
         step = Signal(len(steps[0]))
-        m.d.comb += step.eq(steps[row_wait])
+        m.d.comb += step.eq(steps[waits["row"]])
         with m.If(channel_mode):
-            m.d.comb += step.eq(steps[channel_wait])
+            m.d.comb += step.eq(steps[waits["channel"]])
         with m.If(depthwise):
-            m.d.comb += step.eq(steps[word_wait])
+            m.d.comb += step.eq(steps[waits["depthwise"]])
         position_bits = len(Value.cast(self.position))
         m.d.comb += Value.cast(self.read_position).eq(step)
         select = late(step[position_bits:], HaloBuffer.latency, "select")[-1]
