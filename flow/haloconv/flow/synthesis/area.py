@@ -97,7 +97,7 @@ _FAMILIES = {
             (r"SB_MAC16", "dsps", 1),
             (r"SB_RAM40_4K\w*", "block_rams", 1),
             (r"SB_SPRAM256KA", "large_rams", 1),
-            (r"SB_IO|SB_GB|SB_PLL40_\w+", "", 0),
+            (r"SB_IO|SB_GB|SB_GB_IO|SB_PLL40_\w+", "", 0),
         ),
     ),
     "xilinx": Family(
