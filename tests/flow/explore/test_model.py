@@ -58,6 +58,13 @@ def test_errors_are_of_models_that_did_not_see_the_point() -> None:
     assert model.errors.exact["dsps"] <= 39
 
 
+def test_errors_of_few_samples() -> None:
+    assert AreaModel("ecp5", samples_of(training(7))).errors.points == 7
+    errors = AreaModel("ecp5", samples_of(training(6))).errors
+    assert errors.points == 0
+    assert errors.sentence().startswith("too few points to leave any out")
+
+
 def test_it_answers_in_milliseconds(model: AreaModel) -> None:
     started = time.process_time()
     for _ in range(20):

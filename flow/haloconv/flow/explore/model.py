@@ -58,6 +58,8 @@ class Errors:
 
     def sentence(self) -> str:
         """Return the errors in words."""
+        if not self.points:
+            return "too few points to leave any out of its fit, so its error is not known"
         return (
             f"on {self.points} points left out of its fit, LUT + 2 carry is off by "
             f"{100 * self.median['lut4']:.1f} % in the median and {100 * self.worst['lut4']:.1f} % "
@@ -218,15 +220,17 @@ class AreaModel:
         Samples are left out in turns, a tenth at a time, so that each is predicted once by a model
         that had not seen it.
         """
-        folds = min(10, len(self.samples) - LEAST + 1)
+        count = len(self.samples)
+        # Of few samples one at a time, as each of them counts.
+        folds = min(10, count) if count >= 2 * LEAST else count
         relative: dict[str, list[float]] = {name: [] for name in (*FITTED, "lut4")}
         exact = {"dsps": 0, "block_rams": 0}
         points = 0
-        for fold in range(max(folds, 1)):
-            rest = [s for place, s in enumerate(self.samples) if place % max(folds, 2) != fold]
-            left = [s for place, s in enumerate(self.samples) if place % max(folds, 2) == fold]
+        for fold in range(folds):
+            rest = [s for place, s in enumerate(self.samples) if place % folds != fold]
+            left = [s for place, s in enumerate(self.samples) if place % folds == fold]
             if len(rest) < LEAST:
-                continue
+                break
             model = AreaModel(self.family, rest)
             for sample in left:
                 points += 1
