@@ -42,7 +42,8 @@ def write(paths: list[Path], family: str) -> Path:
     """Write the training data of a family."""
     record = json.loads((paths[0] / "sweep.json").read_text())
     points = [json.dumps(point, sort_keys=True) for path in paths for point in compact(path)]
-    head = json.dumps({"family": family, "format": 1, "tool": record["tool"]}, sort_keys=True)
+    kept = {name: record.get(name) for name in ("family", "format", "sources", "tool")}
+    head = json.dumps(kept, sort_keys=True)
     path = FOLDER / f"{family}.json"
     path.parent.mkdir(exist_ok=True)
     path.write_text(head[:-1] + ', "points": [\n' + ",\n".join(points) + "\n]}\n")

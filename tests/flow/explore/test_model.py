@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from haloconv.flow.explore.model import AreaModel, read_samples, samples_of
+from haloconv.flow.sweep.jobs import sources
 from haloconv.flow.synthesis.area import Area
 from haloconv.planner.config import EngineConfig
 
@@ -88,6 +89,14 @@ def test_training_data_is_read_and_refused(tmp_path: Path) -> None:
     # Points that failed have no area.
     path.write_text('{"family": "ecp5", "points": [{"area": null}]}')
     assert read_samples(path, "ecp5") == []
+
+
+def test_other_sources_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("haloconv.flow.explore.model.FOLDER", tmp_path)
+    path = tmp_path / "more.json"
+    for found, stale in ((sources("synthesis"), False), ("older", True)):
+        path.write_text(json.dumps(training(8) | {"sources": found}))
+        assert AreaModel.trained("ecp5", [path]).stale is stale
 
 
 def test_too_few_samples_and_other_families() -> None:

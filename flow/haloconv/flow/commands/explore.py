@@ -136,7 +136,8 @@ def explore(
         report.print_json(
             {
                 "area_model": {"points": errors.points, "median": dict(errors.median),
-                               "worst": dict(errors.worst), "exact": dict(errors.exact)},
+                               "worst": dict(errors.worst), "exact": dict(errors.exact),
+                               "stale": area_model.stale},
                 "choice": _record(choice),
                 "clock_mhz": clock,
                 "device": capacity.name,
@@ -159,6 +160,12 @@ def explore(
         f"cycles\narea model: {errors.sentence()}",
         soft_wrap=True,
     )
+    if area_model.stale:
+        out.print(
+            "the hardware's sources are not those that the model was trained on; for its true error "
+            "sweep again, and name the folder with --training",
+            soft_wrap=True,
+        )
     out.print(report.config_lines(choice.config))
     out.print(
         f"{report.count(choice.cycles)} cycles, {choice.fps:,.1f} frames/s at {clock:g} MHz; "

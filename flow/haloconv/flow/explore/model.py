@@ -14,6 +14,7 @@ import numpy as np
 from haloconv.flow.explore.fit import Floats, non_negative_fit
 from haloconv.flow.explore.memories import memory_primitives
 from haloconv.flow.explore.terms import GROUPS, group_of, quantities, term_names
+from haloconv.flow.sweep.jobs import sources
 from haloconv.flow.synthesis.area import Area
 from haloconv.planner.config import EngineConfig
 
@@ -106,17 +107,26 @@ def read_samples(path: Path, family: str) -> list[Sample]:
         If it holds something else, or another family.
     """
     path = path / "sweep.json" if path.is_dir() else path
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        found = record["family"]
-    except (ValueError, KeyError, TypeError):
-        raise ValueError(f"{path} is no sweep.json; make one with haloconv sweep") from None
+    record = _read(path)
+    found = record["family"]
     if found != family:
         raise ValueError(f"{path} is a sweep of {found}, but the device is of {family}")
     try:
         return samples_of(record)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    """Return the record in a file, or in that of a sweep's folder."""
+    path = path / "sweep.json" if path.is_dir() else path
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(record["family"], str):
+            return record
+    except (ValueError, KeyError, TypeError):
+        pass
+    raise ValueError(f"{path} is no sweep.json; make one with haloconv sweep")
 
 
 class AreaModel:
@@ -131,6 +141,8 @@ class AreaModel:
     ----------
     family : str
     samples : sequence of Sample
+    stale : bool
+        Some of the samples came from other sources of the generator.
 
     Raises
     ------
@@ -138,13 +150,13 @@ class AreaModel:
         If there are too few samples, or the family's memories are not described.
     """
 
-    def __init__(self, family: str, samples: Sequence[Sample]) -> None:
+    def __init__(self, family: str, samples: Sequence[Sample], *, stale: bool = False) -> None:
         if len(samples) < LEAST:
             raise ValueError(
                 f"the area model of {family} needs at least {LEAST} synthesised engines, not "
                 f"{len(samples)}; sweep some and name the folder with --training"
             )
-        self.family, self.samples = family, tuple(samples)
+        self.family, self.samples, self.stale = family, tuple(samples), stale
         memory_primitives(EngineConfig(), family)  # refuses other families
         self._scales: dict[tuple[str, str], Floats] = {}
         for group in GROUPS:
@@ -174,7 +186,8 @@ class AreaModel:
         samples = [sample for path in paths for sample in read_samples(path, family)]
         # A later sweep of the same engine replaces an earlier one.
         unique = {sample.config.digest: sample for sample in samples}
-        return cls(family, list(unique.values()))
+        made = {_read(path).get("sources") for path in paths}
+        return cls(family, list(unique.values()), stale=made != {sources("synthesis")})
 
     def _fit_dsps(self) -> Floats:
         terms = np.array([quantities(s.config, DSP_TERMS) for s in self.samples])

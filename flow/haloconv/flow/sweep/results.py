@@ -11,6 +11,7 @@ from typing import Any
 
 from haloconv.flow import report
 from haloconv.flow.sweep.digest import digest
+from haloconv.flow.sweep.jobs import sources
 from haloconv.flow.sweep.runner import Built, Sweep
 from haloconv.flow.sweep.space import tile_dict
 
@@ -42,6 +43,7 @@ def results_record(sweep: Sweep) -> dict[str, Any]:
         "missing": missing,
         "objective": space.objective,
         "points": list(points.values()),
+        "sources": sources("synthesis"),
         "tool": sweep.tool,
         "workloads": {
             work.name: {"layers": _layer_count(points, work.name), "source": work.source}
