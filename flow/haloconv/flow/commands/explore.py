@@ -162,8 +162,8 @@ def explore(
     )
     if area_model.stale:
         out.print(
-            "the hardware's sources are not those that the model was trained on; for its true error "
-            "sweep again, and name the folder with --training",
+            "the hardware's sources are not those that the model was trained on; for its true "
+            "error sweep again, and name the folder with --training",
             soft_wrap=True,
         )
     out.print(report.config_lines(choice.config))
