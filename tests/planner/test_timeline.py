@@ -11,8 +11,8 @@ from amaranth.lib.wiring import In, Out
 from haloconv.planner.config import EngineConfig
 from haloconv.planner.latency import chunk_bytes
 from haloconv.planner.timeline import SEGMENTS_AHEAD, ReadTimeline, WriteTimeline
-from haloconv.rtl.burst_splitter import BurstSplitter, Run
-from haloconv.rtl.byte_gearbox import ByteGearbox
+from haloconv.rtl.burst_splitter import BurstSplitter
+from haloconv.rtl.byte_gearbox import ByteGearbox, Run
 from haloconv.rtl.output_writer import OutputWriter
 from haloconv.rtl.ports import ReadData, ReadRequest
 from haloconv.rtl.stream_fifo import StreamFifo
@@ -48,9 +48,9 @@ class ReadPath(wiring.Component):
         wiring.connect(m, asked.o, gearbox.i_segment)
         wiring.connect(m, wiring.flipped(self.data), gearbox.i)
         wiring.connect(m, bursts.o, wiring.flipped(self.request))
-        m.d.comb += Run(self.config).covering(bursts.i.payload, self.i.payload)
+        m.d.comb += Run(self.config).covering(asked.i.payload, self.i.payload)
         m.d.comb += [
-            asked.i.payload.eq(bursts.i.payload),
+            bursts.i.payload.eq(self.i.payload),
             asked.i.valid.eq(self.i.valid & bursts.i.ready),
             bursts.i.valid.eq(self.i.valid & asked.i.ready),
             self.i.ready.eq(asked.i.ready & bursts.i.ready),

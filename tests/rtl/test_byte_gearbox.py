@@ -5,11 +5,13 @@ import random
 import re
 
 import pytest
-from amaranth import Signal
+from amaranth import Module, Signal
 from amaranth.back import rtlil
+from amaranth.sim import Simulator
 
 from haloconv.planner.config import EngineConfig
-from haloconv.rtl.byte_gearbox import ByteGearbox
+from haloconv.rtl.byte_gearbox import ByteGearbox, Run
+from haloconv.rtl.widths import Segment
 from haloconv.sim.streams import put_many, simulate
 
 SIZES = [(1, 1), (1, 7), (2, 6), (4, 3), (8, 8), (8, 20), (16, 1), (16, 16), (32, 6), (32, 64)]
@@ -39,6 +41,28 @@ def random_work(rng, bus, count):
             beat = int.from_bytes(bytes(data[first : first + bus]), "little")
             beats.append({"data": beat, "error": rng.randrange(2)})
     return segments, beats, string
+
+
+@pytest.mark.parametrize("bus", [1, 2, 4, 8, 16, 32])
+def test_runs_cover_their_segments(bus):
+    rng = random.Random(bus)
+    config = engine(bus)
+    segment, covering = Signal(Segment(config)), Signal(Run(config))
+    dut = Module()
+    dut.d.comb += Run(config).covering(covering, segment)
+    longest = 2 ** len(segment.length) - 1
+    cases = [(2**16 - 1, longest), (0, 1)]
+    cases += [(rng.randrange(2**16), rng.randint(1, longest)) for _ in range(30)]
+
+    async def bench(ctx):
+        for address, length in cases:
+            ctx.set(segment, {"address": address, "length": length})
+            got = {"address": ctx.get(covering.address), "last": ctx.get(covering.last)}
+            assert got == run(address, length, bus)
+
+    sim = Simulator(dut)
+    sim.add_testbench(bench)
+    sim.run()
 
 
 def test_elaborates():

@@ -1,44 +1,21 @@
 """Runs of bytes become read bursts."""
 
 from amaranth import *
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import bits_for, exact_log2
+from amaranth.utils import exact_log2
 
 from haloconv.planner.config import EngineConfig
 from haloconv.rtl.ports import BURST_BEATS, BURST_BYTES, ReadRequest
 from haloconv.rtl.widths import Segment
 
-__all__ = ["BurstSplitter", "Run"]
-
-
-class Run(data.StructLayout):
-    """A run of bytes as its beats see it: the ``address`` of the first byte, and the place of the
-    ``last`` one, counted from the start of the beat that holds the first."""
-
-    def __init__(self, config: EngineConfig) -> None:
-        segment = Signal(Segment(config))
-        longest = (1 << len(segment.length)) - 1
-        super().__init__(
-            {
-                "address": segment.address.shape(),
-                "last": bits_for(longest + config.bus_bytes - 2),
-            }
-        )
-        self._shift = exact_log2(config.bus_bytes)
-
-    def covering(self, run: data.View, segment: data.View) -> list:
-        """Assignments that make ``run`` cover a Segment of at least one byte."""
-        return [
-            run.address.eq(segment.address),
-            run.last.eq(segment.length + segment.address[: self._shift] - 1),
-        ]
+__all__ = ["BurstSplitter"]
 
 
 class BurstSplitter(wiring.Component):
-    """Splits each run of bytes into bursts of at most 256 beats that never cross 4 KiB.
+    """Splits each segment into bursts of at most 256 beats that never cross 4 KiB.
 
-    Timing: latency 2; one burst a cycle, also across runs.
+    Timing: latency 2; one burst a cycle, also across segments.
 
     Resources: no multiplier, no memory.
 
@@ -48,7 +25,8 @@ class BurstSplitter(wiring.Component):
 
     Members
     -------
-    i : In(stream of Run)
+    i : In(stream of Segment)
+        Length at least 1.
     o : Out(stream of ReadRequest)
         The payload holds while it waits.
     busy : Out(1)
@@ -63,7 +41,7 @@ class BurstSplitter(wiring.Component):
         self._config = config
         super().__init__(
             {
-                "i": In(stream.Signature(Run(config))),
+                "i": In(stream.Signature(Segment(config))),
                 "o": Out(stream.Signature(ReadRequest(config.address_bits))),
                 "busy": Out(1),
             }
@@ -79,21 +57,24 @@ class BurstSplitter(wiring.Component):
         # earlier has a block's length, and the next one the same place in the next block.
         block_beats = min(page_beats, BURST_BEATS)
         low_bits, page_bits = exact_log2(block_beats), exact_log2(page_beats)
+        last_block = page_beats // block_beats - 1
+
+        def ends_page(block: Value, ahead: int = 0) -> Value:
+            """Whether the block that many blocks further is the last one of its page."""
+            return block[: page_bits - low_bits] == (last_block - ahead) % (last_block + 1)
+
         low = Signal(low_bits, reset_less=True)
         block = Signal(self._config.address_bits - shift - low_bits, reset_less=True)
-        more = Signal(len(self.i.payload.last) - shift, reset_less=True)  # beats after the next
+        # Beats between the start of the block and the burst, if the burst may not go past the block
+        # that it begins in, and from there to the last beat of the segment.
+        skew = Signal(low_bits, reset_less=True)
+        reach = Signal(len(self.i.payload.length) + 1 - shift, reset_less=True)
         busy = Signal()
-        page_end = Signal()
-        skew = Signal(low_bits)
-        reach = Signal(max(len(more), low_bits) + 1)
         final = Signal()
         burst = Signal(9)
         m.d.comb += [
-            page_end.eq(block[: page_bits - low_bits].all() if page_bits > low_bits else 1),
-            skew.eq(Mux(page_end, low, 0)),
-            reach.eq(more + skew),
             final.eq(reach[low_bits:] == 0),
-            burst.eq(Mux(final, more[:low_bits], ~skew) + 1),
+            burst.eq((reach[:low_bits] | (~final).replicate(low_bits)) - skew + 1),
         ]
         out_free = Signal()
         m.d.comb += [
@@ -109,18 +90,27 @@ class BurstSplitter(wiring.Component):
                 request.address.eq(Cat(C(0, shift), low, block)),
                 request.beats.eq(burst),
             ]
-        start = self.i.payload.address[shift:]
+        start = self.i.payload.address
+        first_low, first_block = start[shift : shift + low_bits], start[shift + low_bits :]
+        first_skew, next_skew = Signal.like(skew), Signal.like(skew)
+        m.d.comb += [
+            first_skew.eq(Mux(ends_page(first_block), first_low, 0)),
+            # The block that ends a page is followed by another page's first.
+            next_skew.eq(Mux(ends_page(block, 1) & ~ends_page(block), low, 0)),
+        ]
         with m.If(self.i.ready):
             m.d.sync += [
                 busy.eq(self.i.valid),
-                low.eq(start[:low_bits]),
-                block.eq(start[low_bits:]),
-                more.eq(self.i.payload.last >> shift),
+                low.eq(first_low),
+                block.eq(first_block),
+                skew.eq(first_skew),
+                reach.eq((Cat(start[:shift], first_skew) + self.i.payload.length - 1) >> shift),
             ]
         with m.Elif(out_free):
             m.d.sync += [
-                low.eq(Mux(page_end, 0, low)),
+                low.eq(Mux(ends_page(block), 0, low)),
                 block.eq(block + 1),
-                more.eq(Cat(reach[:low_bits], reach[low_bits:] - 1)),
+                skew.eq(next_skew),
+                reach.eq(reach + next_skew - block_beats),
             ]
         return m

@@ -7,10 +7,33 @@ from amaranth.utils import bits_for, ceil_log2, exact_log2
 
 from haloconv.planner.config import EngineConfig
 from haloconv.planner.validate import check_int
-from haloconv.rtl.burst_splitter import Run
 from haloconv.rtl.ports import ReadData
+from haloconv.rtl.widths import Segment
 
-__all__ = ["ByteGearbox"]
+__all__ = ["ByteGearbox", "Run"]
+
+
+class Run(data.StructLayout):
+    """A run of bytes as its beats see it: the ``address`` of the first byte, and the place of the
+    ``last`` one, counted from the start of the beat that holds the first."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        segment = Signal(Segment(config))
+        longest = (1 << len(segment.length)) - 1
+        super().__init__(
+            {
+                "address": segment.address.shape(),
+                "last": bits_for(longest + config.bus_bytes - 2),
+            }
+        )
+        self._shift = exact_log2(config.bus_bytes)
+
+    def covering(self, run: data.View, segment: data.View) -> list:
+        """Assignments that make ``run`` cover a Segment of at least one byte."""
+        return [
+            run.address.eq(segment.address),
+            run.last.eq(segment.length + segment.address[: self._shift] - 1),
+        ]
 
 
 class ByteGearbox(wiring.Component):

@@ -11,8 +11,8 @@ from haloconv.planner.config import EngineConfig
 from haloconv.planner.descriptor import ELEMENTWISE
 from haloconv.planner.latency import chunk_bytes, results_room
 from haloconv.planner.tile import MODES
-from haloconv.rtl.burst_splitter import BurstSplitter, Run
-from haloconv.rtl.byte_gearbox import ByteGearbox
+from haloconv.rtl.burst_splitter import BurstSplitter
+from haloconv.rtl.byte_gearbox import ByteGearbox, Run
 from haloconv.rtl.control import Control, Events
 from haloconv.rtl.drain import Drain, ResultRow
 from haloconv.rtl.elementwise import ElementwiseUnit
@@ -54,10 +54,10 @@ class Datapath(wiring.Component):
     start : In(1), done : Out(1)
         ``done`` stays high once every result was accepted.
     events : Out(Events)
-    o_run : Out(stream of Run)
+    o_segment : Out(stream of Segment)
         Bytes to read.
     i : In(stream of ReadData)
-        The beats of those runs.
+        The beats of those segments.
     o : Out(stream of WriteBeat)
     """
 
@@ -66,7 +66,7 @@ class Datapath(wiring.Component):
     start: Signal
     done: Signal
     events: data.View
-    o_run: stream.Interface
+    o_segment: stream.Interface
     i: stream.Interface
     o: stream.Interface
 
@@ -80,7 +80,7 @@ class Datapath(wiring.Component):
                 "start": In(1),
                 "done": Out(1),
                 "events": Out(Events(config)),
-                "o_run": Out(stream.Signature(Run(config))),
+                "o_segment": Out(stream.Signature(Segment(config))),
                 "i": In(stream.Signature(ReadData(config.bus_bytes))),
                 "o": Out(stream.Signature(beat)),
             }
@@ -110,20 +110,22 @@ class Datapath(wiring.Component):
         wanted = stream.Signature(Segment(config)).create(path=("wanted",))
         # Its latency hides behind that of a read: a beat comes three cycles later at the earliest.
         shift = exact_log2(config.bus_bytes)
-        ends = data.StructLayout({"offset": shift, "last": Run(config)["last"].shape})
+        run = Signal(Run(config))
+        ends = data.StructLayout({"offset": shift, "last": len(run.last)})
         m.submodules.asked = asked = StreamFifo(
             ends, depth=SEGMENTS_AHEAD, block_ram=True, registered=True
         )
         wiring.connect(m, sequencer.o_fetch, segments.i)
         wiring.connect(m, sequencer.o_load, loader.i)
         wiring.connect(m, wiring.flipped(self.i), gearbox.i)
-        m.d.comb += Run(config).covering(self.o_run.payload, wanted.payload)
+        m.d.comb += Run(config).covering(run, wanted.payload)
         m.d.comb += [
-            asked.i.payload.offset.eq(self.o_run.payload.address[:shift]),
-            asked.i.payload.last.eq(self.o_run.payload.last),
-            self.o_run.valid.eq(wanted.valid & asked.i.ready),
-            asked.i.valid.eq(wanted.valid & self.o_run.ready),
-            wanted.ready.eq(asked.i.ready & self.o_run.ready),
+            self.o_segment.payload.eq(wanted.payload),
+            asked.i.payload.offset.eq(run.address[:shift]),
+            asked.i.payload.last.eq(run.last),
+            self.o_segment.valid.eq(wanted.valid & asked.i.ready),
+            asked.i.valid.eq(wanted.valid & self.o_segment.ready),
+            wanted.ready.eq(asked.i.ready & self.o_segment.ready),
             wanted.payload.eq(segments.o.payload),
             wanted.valid.eq(segments.o.valid),
             segments.o.ready.eq(wanted.ready),
@@ -329,23 +331,21 @@ class Engine(wiring.Component):
         # Requests: the descriptor's, or the datapath's.
         with m.If(control.fetching):
             m.d.comb += [
-                bursts.i.payload.address.eq(program.o.payload.address),
-                # Descriptors begin with a beat, or they are refused.
-                bursts.i.payload.last.eq(program.o.payload.length - 1),
+                bursts.i.payload.eq(program.o.payload),
                 bursts.i.valid.eq(program.o.valid),
                 program.o.ready.eq(bursts.i.ready),
             ]
         with m.Elif(~control.halted):
             m.d.comb += [
-                bursts.i.payload.eq(datapath.o_run.payload),
-                bursts.i.valid.eq(datapath.o_run.valid),
-                datapath.o_run.ready.eq(bursts.i.ready),
+                bursts.i.payload.eq(datapath.o_segment.payload),
+                bursts.i.valid.eq(datapath.o_segment.valid),
+                datapath.o_segment.ready.eq(bursts.i.ready),
             ]
         wiring.connect(m, bursts.o, wiring.flipped(memory.read_request))
 
         # Beats: to whoever asked; a halted engine throws them away. Each beat on its way belongs to
         # one of the segments asked for.
-        longest = (1 << len(bursts.i.payload.last)) // config.bus_bytes
+        longest = (2 << len(bursts.i.payload.length)) // config.bus_bytes
         outstanding = Signal(range(SEGMENTS_AHEAD * longest + 1))
         asked, came = Signal(), Signal()
         m.d.comb += [
