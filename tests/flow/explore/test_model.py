@@ -105,3 +105,11 @@ def test_too_few_samples_and_other_families() -> None:
         AreaModel("ecp5", samples)
     with pytest.raises(ValueError, match="family must be one of ecp5, not 'gowin'"):
         AreaModel("gowin", samples_of(training(8)))
+
+
+def test_the_data_that_the_package_keeps() -> None:
+    errors = AreaModel.trained("ecp5").errors
+    assert errors.points >= 12
+    # The aims: 5 % in the median for LUTs, multipliers and block RAM exactly.
+    assert errors.median["lut4"] < 0.05
+    assert errors.exact == {"dsps": errors.points, "block_rams": errors.points}
