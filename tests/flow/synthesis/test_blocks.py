@@ -86,6 +86,22 @@ def test_gates_between_gates_take_the_block_of_most_readers() -> None:
     assert blocks["unread"] == "top"
 
 
+def test_gates_between_gates_take_the_block_of_what_they_read() -> None:
+    """Two registers of a feed a gate that is read once, by b, through another gate."""
+    blocks = attributed(
+        {
+            "r0": gate([9], 1, "FF", src="block:a"),
+            "r1": gate([9], 2, "FF", src="block:a"),
+            "g0": gate([1, 2], 3),
+            "g1": gate([3], 4),
+            "r2": gate([4], 5, "FF", src="block:b"),
+        },
+        {},
+    )
+    assert blocks["g0"] == "a"
+    assert blocks["g1"] == "b"
+
+
 def test_loops_of_gates_end() -> None:
     blocks = attributed(
         {

@@ -36,17 +36,16 @@ def attribute_blocks(module: Mapping[str, Any]) -> None:
     Flip-flops, carries and multipliers carry a mark through synthesis, and memories keep their
     name. LUTs and the multiplexers between them come out of the technology mapper without, so
     theirs is told from the net that they drive: the block that drives the signal on it or, on
-    nets between gates, the block of most of what reads it.
+    nets between gates, the block of most neighbours: of what reads it, and of what the gate reads
+    as far as that is no such gate itself.
     """
     cells = module["cells"]
     instances = {name for name, cell in cells.items() if cell["type"] == "$scopeinfo"}
     drivers = _drivers(module)
     readers: dict[int, list[str]] = {}
     for name, cell in cells.items():
-        for port, bits in cell["connections"].items():
-            if cell["port_directions"].get(port) == "input":
-                for bit in bits:
-                    readers.setdefault(bit, []).append(name)
+        for bit in _inputs(cell):
+            readers.setdefault(bit, []).append(name)
 
     known: dict[str, str] = {}
     for name, cell in cells.items():
@@ -58,21 +57,26 @@ def attribute_blocks(module: Mapping[str, Any]) -> None:
         if block is not None:
             known[name] = block
 
-    sinks = {
-        name: {reader for bit in _outputs(cell) for reader in readers.get(bit, ())}
-        for name, cell in cells.items()
-        if name not in known
-    }
-    _vote(sinks, known)
+    makers = {bit: name for name, cell in cells.items() for bit in _outputs(cell)}
+    sinks: dict[str, set[str]] = {}
+    votes: dict[str, Counter[str]] = {}
+    for name, cell in cells.items():
+        if name not in known:
+            sinks[name] = {reader for bit in _outputs(cell) for reader in readers.get(bit, ())}
+            sources = {makers[bit] for bit in _inputs(cell) if bit in makers}
+            votes[name] = Counter(known[source] for source in sources if source in known)
+    _vote(sinks, votes, known)
     for name, cell in cells.items():
         cell["attributes"][BLOCK] = known[name]
 
 
-def _vote(sinks: Mapping[str, Set[str]], known: dict[str, str]) -> None:
-    """Add to ``known`` what is not there yet: the block of most sinks, the first by name of equals.
+def _vote(
+    sinks: Mapping[str, Set[str]], votes: Mapping[str, Counter[str]], known: dict[str, str]
+) -> None:
+    """Add to ``known`` what is not there yet: the block of most votes, the first by name of equals.
 
-    From the known sinks backwards. Loops of gates do not occur in a synchronous design; if one
-    does, it is opened at its first cell.
+    Each sink adds a vote to those given, from the known sinks backwards. Loops of gates do not
+    occur in a synchronous design; if one does, it is opened at its first cell.
     """
     sources: dict[str, list[str]] = {}
     waits: dict[str, int] = {}
@@ -87,8 +91,8 @@ def _vote(sinks: Mapping[str, Set[str]], known: dict[str, str]) -> None:
         name = ready.pop() if ready else rest.popleft()
         if name in known:
             continue
-        votes = Counter(known[sink] for sink in sinks[name] if sink in known)
-        known[name] = min(votes, key=lambda block: (-votes[block], block), default=TOP_BLOCK)
+        counts = votes[name] + Counter(known[sink] for sink in sinks[name] if sink in known)
+        known[name] = min(counts, key=lambda block: (-counts[block], block), default=TOP_BLOCK)
         for source in sources.get(name, ()):
             waits[source] -= 1
             if not waits[source]:
@@ -113,11 +117,20 @@ def _instance(name: str, instances: Set[str]) -> str:
     return TOP_BLOCK
 
 
+def _inputs(cell: Mapping[str, Any]) -> list[int]:
+    return _bits(cell, "input")
+
+
 def _outputs(cell: Mapping[str, Any]) -> list[int]:
+    return _bits(cell, "output")
+
+
+def _bits(cell: Mapping[str, Any], direction: str) -> list[int]:
+    """Return the nets at a cell's ports of a direction, constants left out."""
     return [
         bit
         for port, bits in cell["connections"].items()
-        if cell["port_directions"].get(port) == "output"
+        if cell["port_directions"].get(port) == direction
         for bit in bits
         if isinstance(bit, int)
     ]
