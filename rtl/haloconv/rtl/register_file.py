@@ -120,7 +120,7 @@ class RegisterFile(wiring.Component):
         turn_port: Any = words.read_port()
         host_port: Any = words.read_port()
 
-        # Three stages: address a word, keep it, write it back with what was collected.
+        # Three stages: address a word; keep it and what was collected; write their sum back.
         turn, kept, added = Signal(range(ROUND)), Signal(range(ROUND)), Signal(range(ROUND))
         keeping, adding = Signal(), Signal()
         stale = Signal(init=1)  # A reset does not reach the memory.
@@ -137,7 +137,7 @@ class RegisterFile(wiring.Component):
         ]
         with m.If(self.start):
             m.d.sync += [stale.eq(1), turn.eq(0), keeping.eq(0), adding.eq(0)]
-        with m.Elif(adding & (added == ROUND - 1)):
+        with m.Elif(keeping & (kept == ROUND - 1)):
             m.d.sync += stale.eq(0)
         # A word's first turn after a start clears it; what was collected waits for the second.
         with m.If(stale):
@@ -145,8 +145,10 @@ class RegisterFile(wiring.Component):
         with m.Else():
             m.d.sync += word.eq(turn_port.data)
         takes = Signal()
-        m.d.comb += takes.eq(adding & ~stale & ~added[0])
-        amount = self._collect(m, added, takes)
+        m.d.comb += takes.eq(keeping & ~stale & ~kept[0])
+        collected = self._collect(m, kept, takes)
+        amount = Signal(len(collected), reset_less=True)
+        m.d.sync += amount.eq(collected)
         m.d.comb += [
             total.eq(word + (amount | (added[0] & carry))),
             turn_port.addr.eq(FIRST + turn),
@@ -192,7 +194,7 @@ class RegisterFile(wiring.Component):
             Register.CHANNEL_GROUPS: config.channel_groups,
         }
 
-    def _collect(self, m: Module, added: Signal, takes: Signal) -> Value:
+    def _collect(self, m: Module, turn: Signal, takes: Signal) -> Value:
         """What was counted since the last turn of the counter whose turn it is."""
         late: Any = Signal(self.events.shape(), reset_less=True)
         counting = Signal()
@@ -202,7 +204,7 @@ class RegisterFile(wiring.Component):
         order = [*COUNTERS, "layers"]
 
         def turns(name: str) -> Value:
-            return takes & (added[1:] == order.index(name))
+            return takes & (turn[1:] == order.index(name))
 
         # Two rounds may go by before the first turn.
         amounts: list[Value] = []
