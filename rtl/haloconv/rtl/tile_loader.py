@@ -235,7 +235,7 @@ class TileLoader(wiring.Component):
         # Zero points go by channel, also where a row of parameters has fewer.
         self._zero_point_place = group, lane_m
         write, rows = self.parameter_write, config.channel_groups * config.group_steps
-        m.d.sync += [
+        m.d.comb += [
             write.row.eq(row + Mux(half, rows, 0)),
             write.lane.eq(lane),
             write.bias.eq(self.taken.bias),
