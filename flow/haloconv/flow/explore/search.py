@@ -225,7 +225,10 @@ class Explorer:
             if best is not None and shell.share > best.size[0]:
                 break
             visited += 1
+            tried: Tried | None = None
             for budget in self._budgets():
+                if tried is not None and budget >= tried.config.budget_bytes:
+                    continue  # no more than the larger budget left unused
                 tried = self._try(shell, budget, fps)
                 if tried is None or tried.fps < fps:
                     break  # less storage is no faster
@@ -247,7 +250,10 @@ class Explorer:
             if not shell.fits:
                 continue
             visited += 1
+            tried: Tried | None = None
             for budget in self._budgets():
+                if tried is not None and budget >= tried.config.budget_bytes:
+                    continue
                 tried = self._try(shell, budget, 0.0)
                 if tried is None:
                     break
