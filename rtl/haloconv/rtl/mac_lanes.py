@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from haloconv.planner.config import EngineConfig
 from haloconv.rtl.fused_sum import picked_sum
+from haloconv.rtl.registered_product import registered_product
 from haloconv.rtl.weight_buffer import weight_shape
 
 __all__ = ["LaneSums", "MacLanes", "sum_shape"]
@@ -41,7 +42,7 @@ class MacLanes(wiring.Component):
 
     Timing: latency :attr:`latency` from operands to sums; a step a cycle.
 
-    Resources: Pm * Pr multipliers of nine bits, as many accumulators of
+    Resources: Pm * Pr multipliers of nine bits with their registers, as many accumulators of
     :func:`sum_shape`; with the unit "max_pool" as many comparators of 17 bits.
 
     Parameters
@@ -95,9 +96,11 @@ class MacLanes(wiring.Component):
             m.d.sync += fresh.eq(last)
         for lane in range(self._config.out_lanes):
             for split in range(self._config.split_lanes):
-                # Keeps its reset: yosys' iCE40 flow builds wrong hardware from a reset-less one.
-                product = Signal(PRODUCT, name=f"product_{lane}_{split}")
-                m.d.sync += product.eq(self.operands[lane][split] * self.weights[lane][split])
+                whole = registered_product(
+                    m, platform, f"product_{lane}_{split}",
+                    self.operands[lane][split], self.weights[lane][split],
+                )  # fmt: skip
+                product = whole[: PRODUCT.width].as_signed()
                 total = self.sums[split][lane]
                 held = Signal(total.shape(), name=f"held_{lane}_{split}")
                 if pools:

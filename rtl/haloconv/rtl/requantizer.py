@@ -7,6 +7,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from haloconv.planner.requantization import ROUNDINGS
+from haloconv.rtl.registered_product import registered_product
 
 __all__ = ["Requantizer"]
 
@@ -166,7 +167,7 @@ class Requantizer(wiring.Component):
             multiplicand, multiplier, control = self._prepare_float(m)
         else:
             multiplicand, multiplier, control = self._prepare(m)
-        outer, middle, control = self._multiply(m, multiplicand, multiplier, control)
+        outer, middle, control = self._multiply(m, platform, multiplicand, multiplier, control)
         product, negative, below_16, control = self._add(m, outer, middle, control)
         # The code is decoded a cycle ahead: it stands still long before a product comes.
         late = {name: self._selected(name) for name in ROUNDINGS}
@@ -277,14 +278,18 @@ class Requantizer(wiring.Component):
         return (low, high), q, Cat(amount, control, right[9] & nonzero)
 
     def _multiply(
-        self, m: Module, multiplicand: tuple[Value, Value], multiplier: Value, control: Value
+        self,
+        m: Module,
+        platform: object,
+        multiplicand: tuple[Value, Value],
+        multiplier: Value,
+        control: Value,
     ) -> tuple[Signal, Signal, Signal]:
         """Two stages: four products of high and low 16 bits, of which the middle two are added."""
         low, high = multiplicand
 
         def product(a: Value, q: Value, name: str) -> Signal:
-            # Yosys merges a product register without reset into an adder on the iCE40, wrongly.
-            return _register(m, a * q, name, reset_less=False)
+            return registered_product(m, platform, name, a, q)
 
         low_low = product(low, multiplier[:16], "low_low")
         high_low = product(high, multiplier[:16], "high_low")
