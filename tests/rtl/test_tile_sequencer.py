@@ -160,7 +160,7 @@ def test_random_layers(name, stalls):
     rng = np.random.default_rng(seed)
     cases = [
         walk.random_case(rng, config, MODES[trial % 3], ORDERS[trial // 3 % 2])
-        for trial in range(12)
+        for trial in range(15)
     ]
     assert sum(at.empty for case in cases for at in case.tiles) > 0
     simulate_cases(config, cases, seed[0], stalls)
