@@ -61,6 +61,8 @@ def limits(config: EngineConfig) -> dict[str, int]:
 def _exceeds(value: Value, most: int) -> Value:
     """``value`` > ``most``, in gates instead of the carry chain that a comparison becomes."""
     above: Value = C(0, 1)
+    if most >> len(value):
+        return above  # a field that cannot say more
     for place in range(len(value)):
         above = (value[place] & above) if most >> place & 1 else (value[place] | above)
     return above
