@@ -68,7 +68,9 @@ class BurstSplitter(wiring.Component):
         # Beats between the start of the block and the burst, if the burst may not go past the block
         # that it begins in, and from there to the last beat of the segment.
         skew = Signal(low_bits, reset_less=True)
-        reach = Signal(len(self.i.payload.length) + 1 - shift, reset_less=True)
+        # Wide enough for a skew even where no segment is as long as a block.
+        length_bits = len(self.i.payload.length) - shift
+        reach = Signal(max(low_bits, length_bits) + 1, reset_less=True)
         busy = Signal()
         final = Signal()
         burst = Signal(9)

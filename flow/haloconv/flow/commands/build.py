@@ -32,6 +32,7 @@ MEANINGS = {
     "--board",
     type=click.Choice(["ulx3s_85f", "icebreaker", "arty_a7_35", "arty_a7_100"]),
     required=True,
+    help="Board to build for.",
 )
 @click.option(
     "-o",
