@@ -68,6 +68,26 @@ def test_elaborates():
         rtlil.convert(BurstSplitter(engine(bus)), emit_src=False)
 
 
+@pytest.mark.parametrize("bus", BUSES)
+def test_buffers_shorter_than_a_burst_can_be(bus):
+    """A segment may begin anywhere in a block, however short the longest one is."""
+    rng = random.Random(bus)
+    config = EngineConfig(
+        out_lanes=1, split_lanes=1, bus_bytes=bus,
+        input_bytes=40, weight_bytes=16, psum_bytes=0, bias_bytes=4, address_bits=20,
+    )  # fmt: skip
+    segments = []
+    for _ in range(80):
+        page, length = 4096 * rng.randrange(200), rng.randint(1, 40)
+        segments.append({"address": page + rng.randrange(4096), "length": length})
+    expected = [
+        burst
+        for segment in segments
+        for burst in bursts_of(segment["address"], segment["length"], bus)
+    ]
+    assert run(BurstSplitter(config), segments, expected, get_stalls=0.3, seed=bus) == expected
+
+
 @pytest.mark.parametrize(
     ("bus", "segment", "expected"),
     [
