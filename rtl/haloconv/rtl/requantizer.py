@@ -1,6 +1,7 @@
 """One int32 sum into one int8 result each cycle, in the built rounding modes."""
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from amaranth import *
 from amaranth.lib import wiring
@@ -9,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 from haloconv.planner.requantization import ROUNDINGS
 from haloconv.rtl.registered_product import registered_product
 
-__all__ = ["Requantizer"]
+__all__ = ["Requantizer", "mode_selected", "requantizer_members"]
 
 
 def _register(
@@ -32,6 +33,30 @@ def _register(
 def _differs(bits: Value, sign: Value) -> Value:
     """High when a bit of ``bits`` is not ``sign``."""
     return (bits ^ sign.replicate(len(bits))).any()
+
+
+def requantizer_members() -> dict[str, Any]:
+    """Return the members that every kind of requantiser has; :class:`Requantizer` explains them."""
+    return {
+        "i_sum": In(signed(32)),
+        "i_multiplier": In(32),
+        "i_shift": In(signed(6)),
+        "rounding": In(range(len(ROUNDINGS))),
+        "raw": In(1),
+        "zero_point": In(signed(8)),
+        "clamp_low": In(signed(8)),
+        "clamp_high": In(signed(8)),
+        "o": Out(signed(32)),
+    }
+
+
+def mode_selected(roundings: tuple[str, ...], code: Value, name: str) -> Value:
+    """High when mode ``name`` is built and selected; a constant where that is known."""
+    if roundings == (name,):
+        return Const(1)
+    if name not in roundings:
+        return Const(0)
+    return code == ROUNDINGS.index(name)
 
 
 class Requantizer(wiring.Component):
@@ -124,19 +149,7 @@ class Requantizer(wiring.Component):
         if len(set(names)) != len(names):
             raise ValueError(f"roundings must name each mode once, not {names!r}")
         self._roundings = tuple(name for name in ROUNDINGS if name in names)
-        super().__init__(
-            {
-                "i_sum": In(signed(32)),
-                "i_multiplier": In(32),
-                "i_shift": In(signed(6)),
-                "rounding": In(range(len(ROUNDINGS))),
-                "raw": In(1),
-                "zero_point": In(signed(8)),
-                "clamp_low": In(signed(8)),
-                "clamp_high": In(signed(8)),
-                "o": Out(signed(32)),
-            }
-        )
+        super().__init__(requantizer_members())
 
     @property
     def roundings(self) -> tuple[str, ...]:
@@ -151,12 +164,7 @@ class Requantizer(wiring.Component):
         return 12 if "fp32" in self._roundings else 9
 
     def _selected(self, name: str) -> Value:
-        """High when mode ``name`` is built and selected; a constant where that is known."""
-        if self._roundings == (name,):
-            return Const(1)
-        if name not in self._roundings:
-            return Const(0)
-        return self.rounding == ROUNDINGS.index(name)
+        return mode_selected(self._roundings, self.rounding, name)
 
     def elaborate(self, platform) -> Module:
         m = Module()

@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 from haloconv.planner.latency import SERIAL_CYCLES
 from haloconv.planner.requantization import ROUNDINGS
 from haloconv.rtl.fused_sum import masked_sum
+from haloconv.rtl.requantizer import mode_selected, requantizer_members
 
 __all__ = ["SerialRequantizer"]
 
@@ -77,29 +78,10 @@ class SerialRequantizer(wiring.Component):
                 f"roundings of a serial requantiser must be of {', '.join(able)}, not {roundings!r}"
             )
         self._roundings = tuple(name for name in ROUNDINGS if name in roundings)
-        super().__init__(
-            {
-                "start": In(1),
-                "done": Out(1),
-                "i_sum": In(signed(32)),
-                "i_multiplier": In(32),
-                "i_shift": In(signed(6)),
-                "rounding": In(range(len(ROUNDINGS))),
-                "raw": In(1),
-                "zero_point": In(signed(8)),
-                "clamp_low": In(signed(8)),
-                "clamp_high": In(signed(8)),
-                "o": Out(signed(32)),
-            }
-        )
+        super().__init__({"start": In(1), "done": Out(1), **requantizer_members()})
 
     def _selected(self, name: str) -> Value:
-        """High when mode ``name`` is built and selected; a constant where that is known."""
-        if self._roundings == (name,):
-            return Const(1)
-        if name not in self._roundings:
-            return Const(0)
-        return self.rounding == ROUNDINGS.index(name)
+        return mode_selected(self._roundings, self.rounding, name)
 
     def elaborate(self, platform) -> Module:
         m = Module()
