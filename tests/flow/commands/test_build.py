@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from haloconv.flow.boards.catalogue import BOARDS
 from haloconv.flow.cli import main
+from haloconv.flow.commands.build import build
 from haloconv.sim.backends import cxxrtl
 
 ROOT = Path(__file__).parents[3]
@@ -26,6 +28,12 @@ def chain(tmp_path: Path) -> str:
     path = tmp_path / "chain.tflite"
     path.write_bytes(small.chain())
     return str(path)
+
+
+def test_every_board_is_offered() -> None:
+    """The command names them itself, so that no command waits for the boards' definitions."""
+    offered = next(parameter for parameter in build.params if parameter.name == "board")
+    assert set(offered.type.choices) == set(BOARDS)  # type: ignore[attr-defined]
 
 
 def test_table(chain: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

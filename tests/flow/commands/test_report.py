@@ -144,7 +144,7 @@ def test_nothing_to_report(
     content: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["report", str(tmp_path)]) == 2
-    assert "sweep.json: No such file" in capsys.readouterr().err
+    assert "has no sweep.json; make it with haloconv sweep" in capsys.readouterr().err
     file = tmp_path / "sweep.json"
     file.write_text(json.dumps(content | {"points": []}), encoding="utf-8")
     assert main(["report", str(tmp_path)]) == 2

@@ -71,6 +71,8 @@ def report(
 
     if [output == DASH, svg == DASH, as_json].count(True) > 1:
         raise click.UsageError("only one of -o -, --svg - and --json may write to stdout")
+    if folder.is_dir() and not (folder / "sweep.json").exists():
+        raise click.ClickException(f"{folder} has no sweep.json; make it with haloconv sweep")
     sweep = read_sweep(folder)
     if not sweep.points:
         raise click.ClickException(f"{folder} has no points yet; run haloconv sweep first")
