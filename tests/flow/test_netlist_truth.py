@@ -14,12 +14,13 @@ from amaranth.lib.memory import Memory
 from amaranth.sim import Simulator
 
 from haloconv.flow.synthesis import synthesize_rtlil
-from haloconv.flow.synthesis.rtlil import design_rtlil
+from haloconv.flow.synthesis.rtlil import Target, design_rtlil
 from haloconv.planner.layer import ConvLayer
 from haloconv.planner.plan import plan_layer
 from haloconv.planner.program import build_layer_program, read_outputs
 from haloconv.planner.requantization import Requantization
 from haloconv.rtl.engine import Engine
+from haloconv.rtl.registered_product import registered_product
 from haloconv.sim.backend import run
 from haloconv.sim.backends import cxxrtl
 from haloconv.sim.golden import golden_layer
@@ -79,20 +80,7 @@ class Case:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "family",
-    [
-        "ecp5",
-        pytest.param(
-            "ice40",
-            marks=pytest.mark.xfail(
-                strict=True,
-                raises=AssertionError,
-                reason="taps at the edges are counted wrongly on ice40; the cause is not found yet",
-            ),
-        ),
-    ],
-)
+@pytest.mark.parametrize("family", ["ecp5", "ice40"])
 def test_engine(
     family: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,24 +102,35 @@ def test_engine(
 def test_one_wrong_gate_is_seen(
     block: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The comparison is not blind: a LUT that gives the opposite makes another result, or none."""
+    """The comparison is not blind: a LUT that gives the opposite makes another result, or none.
+
+    Not each is seen, as one layer does not need them all: sums reach their upper bits only in
+    larger ones.
+    """
     _, netlist = synthesised(tmp_path_factory, "ice40")
-    broken = copy.deepcopy(netlist)
-    cells = top_of(broken)["cells"]
-    name = min(
+    engine, case = Engine(SMALL), Case(LAYERS["row"])
+    output, cycles = case.outcome(engine, netlist, monkeypatch)
+    assert (output == case.golden).all() and cycles == case.plan.cycles
+    names = sorted(
         name
-        for name, cell in cells.items()
+        for name, cell in top_of(netlist)["cells"].items()
         if cell["type"] == "SB_LUT4" and cell["attributes"]["haloconv_block"] == block
     )
-    parameters = cells[name]["parameters"]
-    parameters["LUT_INIT"] = parameters["LUT_INIT"].translate(str.maketrans("01", "10"))
-    case = Case(LAYERS["row"])
-    try:
-        output, cycles = case.outcome(Engine(SMALL), broken, monkeypatch)
-    except Exception as error:
-        print(f"{name}: {error}")
-        return
-    assert (output != case.golden).any() or cycles != case.plan.cycles, name
+    tried = names[:: -(-len(names) // 8)]
+    seen = []
+    for name in tried:
+        broken = copy.deepcopy(netlist)
+        parameters = top_of(broken)["cells"][name]["parameters"]
+        parameters["LUT_INIT"] = parameters["LUT_INIT"].translate(str.maketrans("01", "10"))
+        try:
+            output, cycles = case.outcome(engine, broken, monkeypatch)
+        except Exception as error:
+            print(f"{name}: {error}")
+            seen.append(name)
+            continue
+        if (output != case.golden).any() or cycles != case.plan.cycles:
+            seen.append(name)
+    assert 2 * len(seen) >= len(tried), f"of {tried} only {seen}"
 
 
 def dot_product(*, reset_less: bool) -> tuple[Module, dict[str, Signal], Signal]:
@@ -203,6 +202,41 @@ def test_products_of_ice40(reset_less: bool, tmp_path: Path) -> None:
     assert theirs == ours
     if reset_less:
         pytest.xfail("this Yosys builds the reset-less form right")
+
+
+def lane(platform: Any) -> tuple[Module, list[Signal], Signal]:
+    """Return a lane as engines have it: operands, a product in its register, a sum that is held."""
+    m = Module()
+    a, b = Signal(signed(9), name="a"), Signal(signed(9), name="b")
+    take, last = Signal(name="take"), Signal(name="last")
+    operand, weight = Signal(signed(9)), Signal(signed(9), reset_less=True)
+    m.d.sync += [operand.eq(a), weight.eq(b)]
+    product = registered_product(m, platform, "product", operand, weight)
+    held, total = Signal(signed(25)), Signal(signed(25), name="total")
+    m.d.comb += total.eq(held + product)
+    with m.If(take & last):
+        m.d.sync += held.eq(0)
+    with m.Elif(take):
+        m.d.sync += held.eq(total)
+    return m, [a, b, take, last], total
+
+
+@pytest.mark.parametrize("family", ["ecp5", "ice40"])
+def test_registers_of_products_stay(family: str, tmp_path: Path) -> None:
+    """A multiplier that is written out with its register still has it in the netlist.
+
+    Yosys 0.70's ``synth_ice40 -dsp`` by itself drops it without a word: a lone SB_MAC16 with
+    PIPELINE_16x16_MULT_REG2 = 1 and its output from there (both selects 3) comes out with
+    PIPELINE_16x16_MULT_REG2 = 0, CE and CLK at 0, as ``ice40_dsp`` sets each register to what it
+    found around the multiplier. A register without reset before an operand it moves inside, as
+    here, so that one factor is a cycle later than the other.
+    """
+    m, inputs, total = lane(Target(family))
+    netlist = mapped(m, [*inputs, total], family, tmp_path / "netlist.json")
+    assert not [name for name in netlist["modules"] if "haloconv" in name], "a stand-in is left"
+    stimuli = random_stimuli(inputs, 200, 7)
+    m, inputs, total = lane(None)
+    assert run_ports(netlist, stimuli) == simulated(m, inputs, stimuli, [total])
 
 
 def primitives() -> tuple[Module, list[Signal], list[Signal]]:

@@ -23,6 +23,9 @@ def registered_product(m: Module, platform: object, name: str, a: Value, b: Valu
     and time, on the iCE40 a logic cell a bit. So there the multiplier is written out: a MULT18X18D
     for operands up to 18 bits, a SB_MAC16 for 16 bits, signed. These registers have no reset;
     elsewhere the product has one, as Yosys' iCE40 flow builds wrong hardware from one without.
+
+    ``synth_ice40 -dsp`` of Yosys 0.70 drops the register of a SB_MAC16 that it can recognise;
+    ``haloconv.flow.synthesis`` therefore shows it another cell.
     """
     shape = (a * b).shape()
     product = Signal(shape, name=name)

@@ -69,10 +69,13 @@ class Family:
 
     ``kinds`` are (pattern of cell types, attribute of :class:`Area`, how many); the first match
     counts. Multiplexers between LUTs, buffers, pins, PLLs and constants count as nothing.
+    ``hidden`` are (cell type, Yosys' library with it) of primitives that ``command`` would change
+    where a design writes them out, and that it therefore must not recognise.
     """
 
     command: str
     kinds: tuple[tuple[str, str, int], ...]
+    hidden: tuple[tuple[str, str], ...] = ()
 
 
 _FAMILIES = {
@@ -99,6 +102,8 @@ _FAMILIES = {
             (r"SB_SPRAM256KA", "large_rams", 1),
             (r"SB_IO|SB_GB|SB_GB_IO|SB_PLL40_\w+", "", 0),
         ),
+        # ice40_dsp takes such a cell for a bare multiplier and sets all its registers anew.
+        hidden=(("SB_MAC16", "+/ice40/cells_sim.v"),),
     ),
     "xilinx": Family(
         "synth_xilinx -family xc7 -flatten",

@@ -19,10 +19,27 @@ DESIGN, NETLIST = "design.il", "netlist.json"
 
 
 def passes(family: str, top: str) -> list[str]:
-    """Return the commands of a synthesis run, which reads ``design.il``."""
+    """Return the commands of a synthesis run, which reads ``design.il``.
+
+    Hidden primitives pass through the flow as black boxes of another name.
+    """
+    chosen = family_of(family)
+    hide: list[str] = []
+    show: list[str] = []
+    for cell, library in chosen.hidden:
+        stand_in = f"haloconv_{cell}"
+        hide += [
+            f"read_verilog -lib {library}",
+            f"copy {cell} {stand_in}",
+            f"chtype -set {stand_in} t:{cell}",
+        ]
+        # abc9 leaves copies of it for each set of parameters.
+        show += [f"chtype -set {cell} t:{stand_in}", f"delete =*{stand_in}"]
     return [
         f"read_rtlil {DESIGN}",
-        f"{family_of(family).command} -top {top}",
+        *hide,
+        f"{chosen.command} -top {top}",
+        *show,
         # Most flows end with it already; it gives cells the names that blocks are told by.
         "autoname",
         f"write_json {NETLIST}",
