@@ -33,6 +33,8 @@ class ReadTimeline:
         self.walker_free: int = 0
         """First cycle in which the segment walker can ask again."""
         self._splitter_free: int = 0
+        self._register_free: int = 0
+        """First cycle in which the register between walker and splitter can take a segment."""
         self._popped: deque[int] = deque(maxlen=SEGMENTS_AHEAD)
         self._accepted = self._appended = -1
         self._joined = self._taken = 0
@@ -48,11 +50,13 @@ class ReadTimeline:
 
     def ask(self, address: int, length: int) -> None:
         """Ask for a segment; its bytes can then be taken."""
-        start = max(self.walker_free, self._splitter_free)
+        asked = max(self.walker_free, self._register_free)
         if len(self._popped) == SEGMENTS_AHEAD:
-            start = max(start, self._popped[0] + 1)
-        self.tight |= start == self._splitter_free
-        self.walker_free = start + 1
+            asked = max(asked, self._popped[0] + 1)
+        start = max(asked + 1, self._splitter_free)
+        self.tight |= asked == self._register_free or start == self._splitter_free
+        self.walker_free = asked + 1
+        self._register_free = start
         self._splitter_free = start + self.bursts(address, length)
         self._due = start + 2 + self._latency
         self._left, self._offset = length, address % self._bus
@@ -129,7 +133,11 @@ class ReadTimeline:
         # Events that the walker has left behind do not hold it any more.
         waits = tuple(max(popped + 1 - free, 0) for popped in self._popped)
         missing = (0,) * (SEGMENTS_AHEAD - len(waits))
-        return (free - now, max(self._splitter_free - free, 0), missing + waits, *beats)
+        return (free - now, *self._holds(free), missing + waits, *beats)
+
+    def _holds(self, free: int) -> tuple[int, int]:
+        """How long register and splitter hold up a walker that is free then, and its segment."""
+        return max(self._register_free - free, 0), max(self._splitter_free - free - 1, 0)
 
     def jump(self, cycles: int, taken: int, *, asking: bool = True) -> None:
         """Move all events ``cycles`` later, with ``taken`` more bytes passed on the way.
@@ -138,6 +146,7 @@ class ReadTimeline:
         """
         if asking:
             self.walker_free += cycles
+            self._register_free += cycles
             self._splitter_free += cycles
             self._popped = deque((t + cycles for t in self._popped), maxlen=SEGMENTS_AHEAD)
         self._accepted += cycles
@@ -157,12 +166,12 @@ class ReadTimeline:
         Everything asked for has been taken. Events too early to hold anything up are left out.
         """
         free, taken = self.walker_free, self._taken
-        due = free + 2 + self._latency  # No beat to come is accepted before.
+        due = free + 3 + self._latency  # No beat to come is accepted before.
         held = ((count - taken, when - due) for count, when in self._history if when > due)
         consumed, when = self._consumed
         return (
             free - at,
-            max(self._splitter_free - free, 0),
+            *self._holds(free),
             tuple(popped - free for popped in self._popped if popped >= free),
             max(self._accepted + 1 - due, 0),
             max(self._appended - due, 0),
@@ -176,15 +185,19 @@ class ReadTimeline:
         free, taken = self.walker_free, self._taken
         history = [(count - taken, when - at) for count, when in (self._consumed, *self._history)]
         popped = [when - at for when in self._popped if when >= free]
-        times = (free, self._splitter_free, self._accepted, self._appended, self.taken_at)
+        times = (
+            free, self._register_free, self._splitter_free, self._accepted, self._appended,
+            self.taken_at,
+        )  # fmt: skip
         return tuple(when - at for when in times), popped, history
 
     def restore(self, saved: Any, at: int) -> None:
         """Put the events of :meth:`save` in place of these, relative to another ``at``."""
         times, popped, history = saved
-        self.walker_free, self._splitter_free, self._accepted, self._appended, self.taken_at = (
-            when + at for when in times
-        )
+        (
+            self.walker_free, self._register_free, self._splitter_free, self._accepted,
+            self._appended, self.taken_at,
+        ) = (when + at for when in times)  # fmt: skip
         self._popped = deque((when + at for when in popped), maxlen=SEGMENTS_AHEAD)
         taken = self._taken
         self._history = deque((count + taken, when + at) for count, when in history)

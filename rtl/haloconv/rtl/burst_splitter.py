@@ -72,10 +72,10 @@ class BurstSplitter(wiring.Component):
         length_bits = len(self.i.payload.length) - shift
         reach = Signal(max(low_bits, length_bits) + 1, reset_less=True)
         busy = Signal()
-        final = Signal()
+        # Of a register, as whoever offers the next segment waits for it.
+        final = Signal(reset_less=True)
         burst = Signal(9)
         m.d.comb += [
-            final.eq(reach[low_bits:] == 0),
             burst.eq((reach[:low_bits] | (~final).replicate(low_bits)) - skew + 1),
         ]
         out_free = Signal()
@@ -95,10 +95,14 @@ class BurstSplitter(wiring.Component):
         start = self.i.payload.address
         first_low, first_block = start[shift : shift + low_bits], start[shift + low_bits :]
         first_skew, next_skew = Signal.like(skew), Signal.like(skew)
+        first_reach, next_reach = Signal.like(reach), Signal.like(reach)
+        offset = Cat(start[:shift], first_skew)
         m.d.comb += [
             first_skew.eq(Mux(ends_page(first_block), first_low, 0)),
             # The block that ends a page is followed by another page's first.
             next_skew.eq(Mux(ends_page(block, 1) & ~ends_page(block), low, 0)),
+            first_reach.eq((offset + self.i.payload.length - 1) >> shift),
+            next_reach.eq(reach + next_skew - block_beats),
         ]
         with m.If(self.i.ready):
             m.d.sync += [
@@ -106,13 +110,15 @@ class BurstSplitter(wiring.Component):
                 low.eq(first_low),
                 block.eq(first_block),
                 skew.eq(first_skew),
-                reach.eq((Cat(start[:shift], first_skew) + self.i.payload.length - 1) >> shift),
+                reach.eq(first_reach),
+                final.eq(first_reach[low_bits:] == 0),
             ]
         with m.Elif(out_free):
             m.d.sync += [
                 low.eq(Mux(ends_page(block), 0, low)),
                 block.eq(block + 1),
                 skew.eq(next_skew),
-                reach.eq(reach + next_skew - block_beats),
+                reach.eq(next_reach),
+                final.eq(next_reach[low_bits:] == 0),
             ]
         return m

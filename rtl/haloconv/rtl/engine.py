@@ -24,6 +24,7 @@ from haloconv.rtl.ports import MemorySignature, ReadData, RegisterSignature, Wri
 from haloconv.rtl.program_fetch import ProgramFetch
 from haloconv.rtl.segment_walker import SegmentWalker
 from haloconv.rtl.stream_fifo import StreamFifo
+from haloconv.rtl.stream_register import StreamRegister
 from haloconv.rtl.tap_walker import TapWalker
 from haloconv.rtl.tile_loader import TileLoader
 from haloconv.rtl.tile_sequencer import TileSequencer
@@ -108,7 +109,10 @@ class Datapath(wiring.Component):
 
         # Load: segments go to memory and, in the same order, to the gearbox.
         wanted = stream.Signature(Segment(config)).create(path=("wanted",))
-        # Its latency hides behind that of a read: a beat comes three cycles later at the earliest.
+        # The splitter's arithmetic begins at registers.
+        m.submodules.ask = ask = StreamRegister(Segment(config))
+        wiring.connect(m, ask.o, wiring.flipped(self.o_segment))
+        # Its latency hides behind that of a read: a beat comes four cycles later at the earliest.
         shift = exact_log2(config.bus_bytes)
         run = Signal(Run(config))
         ends = data.StructLayout({"offset": shift, "last": len(run.last)})
@@ -120,12 +124,12 @@ class Datapath(wiring.Component):
         wiring.connect(m, wiring.flipped(self.i), gearbox.i)
         m.d.comb += Run(config).covering(run, wanted.payload)
         m.d.comb += [
-            self.o_segment.payload.eq(wanted.payload),
+            ask.i.payload.eq(wanted.payload),
             asked.i.payload.offset.eq(run.address[:shift]),
             asked.i.payload.last.eq(run.last),
-            self.o_segment.valid.eq(wanted.valid & asked.i.ready),
-            asked.i.valid.eq(wanted.valid & self.o_segment.ready),
-            wanted.ready.eq(asked.i.ready & self.o_segment.ready),
+            ask.i.valid.eq(wanted.valid & asked.i.ready),
+            asked.i.valid.eq(wanted.valid & ask.i.ready),
+            wanted.ready.eq(asked.i.ready & ask.i.ready),
             wanted.payload.eq(segments.o.payload),
             wanted.valid.eq(segments.o.valid),
             segments.o.ready.eq(wanted.ready),

@@ -126,6 +126,7 @@ class RegisterFile(wiring.Component):
         stale = Signal(init=1)  # A reset does not reach the memory.
         word, total = Signal(32, reset_less=True), Signal(33)
         carry = Signal(reset_less=True)
+        round_kept = keeping & (kept == ROUND - 1)
         m.d.comb += self.round.eq(turn == ROUND - 1)
         m.d.sync += [
             turn.eq(Mux(self.round, 0, turn + 1)),
@@ -137,16 +138,17 @@ class RegisterFile(wiring.Component):
         ]
         with m.If(self.start):
             m.d.sync += [stale.eq(1), turn.eq(0), keeping.eq(0), adding.eq(0)]
-        with m.Elif(keeping & (kept == ROUND - 1)):
+        with m.Elif(round_kept):
             m.d.sync += stale.eq(0)
         # A word's first turn after a start clears it; what was collected waits for the second.
         with m.If(stale):
             m.d.sync += word.eq(0)
         with m.Else():
             m.d.sync += word.eq(turn_port.data)
+        # The counters whose turn it is in the next cycle, if a word is kept then.
         takes = Signal()
-        m.d.comb += takes.eq(keeping & ~stale & ~kept[0])
-        collected = self._collect(m, kept, takes)
+        m.d.comb += takes.eq(~self.start & (~stale | round_kept) & ~turn[0])
+        collected = self._collect(m, turn, takes)
         amount = Signal(len(collected), reset_less=True)
         m.d.sync += amount.eq(collected)
         m.d.comb += [
@@ -195,7 +197,8 @@ class RegisterFile(wiring.Component):
         }
 
     def _collect(self, m: Module, turn: Signal, takes: Signal) -> Value:
-        """What was counted since the last turn of the counter whose turn it is."""
+        """What was counted since the last turn of the counter whose turn it is a cycle after
+        ``takes``."""
         late: Any = Signal(self.events.shape(), reset_less=True)
         counting = Signal()
         m.d.sync += [late.eq(self.events), counting.eq(self.counting)]
@@ -204,7 +207,9 @@ class RegisterFile(wiring.Component):
         order = [*COUNTERS, "layers"]
 
         def turns(name: str) -> Value:
-            return takes & (turn[1:] == order.index(name))
+            mine = Signal(name=f"{name}_turns")
+            m.d.sync += mine.eq(takes & (turn[1:] == order.index(name)))
+            return mine
 
         # Two rounds may go by before the first turn.
         amounts: list[Value] = []
@@ -215,8 +220,7 @@ class RegisterFile(wiring.Component):
             ("drain_stall_cycles", late.waiting_drain),
         ):
             collected = Signal(bits_for(2 * ROUND), name=f"{name}_collected")
-            mine = Signal(name=f"{name}_turns")
-            m.d.comb += mine.eq(turns(name))
+            mine = turns(name)
             with m.If(self.start):
                 m.d.sync += collected.eq(0)
             with m.Elif(mine):
@@ -232,8 +236,8 @@ class RegisterFile(wiring.Component):
             parts: list[Value] = []
             for name, happens in kinds.items():
                 collected = Signal(width, name=f"{name}_collected")
-                mine, counts = Signal(name=f"{name}_turns"), Signal(name=f"{name}_counts")
-                m.d.comb += [mine.eq(turns(name)), counts.eq(happens & counting)]
+                mine, counts = turns(name), Signal(name=f"{name}_counts")
+                m.d.comb += counts.eq(happens & counting)
                 with m.If(self.start):
                     m.d.sync += collected.eq(0)
                 with m.Elif(counts):
@@ -254,9 +258,9 @@ class RegisterFile(wiring.Component):
             ("program_bytes", self.fetched, DESCRIPTOR_BYTES),
             ("layers", self.finished, 1),
         ):
-            happened = Signal(name=f"{name}_happened")
-            m.d.sync += happened.eq(((happened & ~turns(name)) | happens) & ~self.start)
-            amounts.append(Mux(happened & turns(name), size, 0))
+            happened, mine = Signal(name=f"{name}_happened"), turns(name)
+            m.d.sync += happened.eq(((happened & ~mine) | happens) & ~self.start)
+            amounts.append(Mux(happened & mine, size, 0))
         return _any_of(amounts)
 
 

@@ -7,6 +7,7 @@ from amaranth.utils import bits_for
 
 from haloconv.planner.config import EngineConfig
 from haloconv.planner.latency import scale_entry_bytes
+from haloconv.rtl.loop_counter import loop_counter
 from haloconv.rtl.widths import DescriptorLayout, FetchTile, Segment
 
 __all__ = ["SegmentWalker"]
@@ -66,45 +67,53 @@ class SegmentWalker(wiring.Component):
             release = getattr(self, f"release_{kind}")
             m.d.sync += halves.eq(halves + release - take[kind])
 
-        moved = Signal()
-        begin, advance = Signal(), Signal()
+        # A register for each state: whether the segment offered is taken comes late in a cycle.
+        states = ("parameters", "scales", "weights", "input", "rows")
+        at = {name: Signal(name=f"at_{name}", init=name == "parameters") for name in states}
+        moved, advance = Signal(), Signal()
         row_address = Signal(config.address_bits, reset_less=True)
         address = Signal.like(row_address)
-        rows_left = Signal(len(tile.rows), reset_less=True)
-        columns_left = Signal(len(tile.columns), reset_less=True)
-        row_end = Signal()
+        row_end, tile_end, no_rows = Signal(), Signal(), Signal(reset_less=True)
+        begin = at["parameters"]
+        row_last = loop_counter(
+            m, platform, "rows", len(tile.rows),
+            enable=begin | (advance & row_end), load=begin, trips=tile.rows,
+        )  # fmt: skip
+        column_last = Signal()
+        m.d.comb += column_last.eq(
+            loop_counter(
+                m, platform, "columns", len(tile.columns),
+                enable=begin | advance, load=begin | column_last, trips=tile.columns,
+            )
+        )  # fmt: skip
         # One adder goes on to the next pixel and to the next row.
         base, step, target = Signal.like(address), Signal.like(address), Signal.like(address)
+        m.d.sync += no_rows.eq(tile.rows == 0)
         m.d.comb += [
             moved.eq(self.o.ready),
-            row_end.eq(d.row_segments | (columns_left == 1)),
+            advance.eq(at["rows"] & moved),
+            row_end.eq(d.row_segments | column_last),
+            tile_end.eq(at["rows"] & row_end & row_last),
             base.eq(Mux(row_end, row_address, address)),
             step.eq(Mux(row_end, d.in_row_pitch, d.in_pixel_pitch)),
             target.eq(Mux(begin, tile.input_address, base + step)),
         ]
         with m.If(begin | advance):
-            m.d.sync += [
-                address.eq(target),
-                columns_left.eq(Mux(begin | row_end, tile.columns, columns_left - 1)),
-            ]
+            m.d.sync += address.eq(target)
         with m.If(begin | (advance & row_end)):
-            m.d.sync += [
-                row_address.eq(target),
-                rows_left.eq(Mux(begin, tile.rows, rows_left - 1)),
-            ]
+            m.d.sync += row_address.eq(target)
 
         # No more channels than the tables hold.
         channels = tile.tile_m[: bits_for(config.channel_groups * config.out_lanes)]
         entry = scale_entry_bytes(config)
         sources = {
-            "PARAMETERS": (tile.bias_address, channels << 2),
-            "SCALES": (tile.scale_address, (channels << 2) + (channels << (entry - 5))),
-            "WEIGHTS": (tile.weight_address, tile.weight_length),
-            "ROWS": (address, tile.input_length),
+            "parameters": (tile.bias_address, channels << 2),
+            "scales": (tile.scale_address, (channels << 2) + (channels << (entry - 5))),
+            "weights": (tile.weight_address, tile.weight_length),
+            "rows": (address, tile.input_length),
         }
         # Chosen whether the segment is valid or not: that takes the fewest gates.
-        source = Signal(range(len(sources)))
-        with m.Switch(source):
+        with m.Switch(Cat(at["scales"] | at["rows"], at["weights"] | at["rows"])):
             for number, (first, length) in enumerate(sources.values()):
                 with m.Case(number):
                     m.d.comb += [
@@ -112,51 +121,40 @@ class SegmentWalker(wiring.Component):
                         self.o.payload.length.eq(length),
                     ]
 
-        def offer(state: str):
-            return source.eq(list(sources).index(state))
-
-        with m.FSM():
-            with m.State("PARAMETERS"):
-                m.d.comb += [begin.eq(1), offer("PARAMETERS")]
-                with m.If(self.i.valid):
-                    with m.If(~tile.new_parameters):
-                        m.next = "WEIGHTS"
-                    with m.Elif(free["parameters"] != 0):
-                        m.d.comb += [
-                            take["parameters"].eq(moved | ~d.has_bias),
-                            self.o.valid.eq(d.has_bias),
-                        ]
-                        with m.If(take["parameters"]):
-                            m.next = "SCALES"
-            with m.State("SCALES"):
-                m.d.comb += [self.o.valid.eq(d.load_scale), offer("SCALES")]
-                with m.If(moved | ~d.load_scale):
-                    m.next = "WEIGHTS"
-            with m.State("WEIGHTS"):
-                m.d.comb += offer("WEIGHTS")
-                with m.If(~tile.new_weights):
-                    m.next = "INPUT"
-                with m.Elif(free["weights"] != 0):
-                    m.d.comb += [
-                        self.o.valid.eq(1),
-                        take["weights"].eq(moved),
-                    ]
-                    with m.If(moved):
-                        m.next = "INPUT"
-            with m.State("INPUT"):
-                with m.If(~tile.new_input):
-                    m.d.comb += self.i.ready.eq(1)
-                    m.next = "PARAMETERS"
-                with m.Elif(free["input"] != 0):
-                    m.d.comb += take["input"].eq(1)
-                    with m.If(rows_left == 0):
-                        m.d.comb += self.i.ready.eq(1)
-                        m.next = "PARAMETERS"
-                    with m.Else():
-                        m.next = "ROWS"
-            with m.State("ROWS"):
-                m.d.comb += [self.o.valid.eq(1), offer("ROWS"), advance.eq(moved)]
-                with m.If(moved & row_end & (rows_left == 1)):
-                    m.d.comb += self.i.ready.eq(1)
-                    m.next = "PARAMETERS"
+        # What can be asked for, and what ends each state.
+        parameters, weights, rows = Signal(), Signal(), Signal()
+        parameters_skipped, weights_skipped, input_skipped = Signal(), Signal(), Signal()
+        scales_end = Signal()
+        fresh = begin & self.i.valid
+        m.d.comb += [
+            parameters.eq(fresh & tile.new_parameters & (free["parameters"] != 0)),
+            parameters_skipped.eq(fresh & ~tile.new_parameters),
+            weights.eq(at["weights"] & tile.new_weights & (free["weights"] != 0)),
+            weights_skipped.eq(at["weights"] & ~tile.new_weights),
+            rows.eq(take["input"] & ~no_rows),
+            input_skipped.eq(at["input"] & ~tile.new_input),
+            take["parameters"].eq(parameters & (moved | ~d.has_bias)),
+            take["weights"].eq(weights & moved),
+            take["input"].eq(at["input"] & tile.new_input & (free["input"] != 0)),
+            scales_end.eq(at["scales"] & (moved | ~d.load_scale)),
+            self.o.valid.eq(
+                (parameters & d.has_bias) | (at["scales"] & d.load_scale) | weights | at["rows"]
+            ),
+            self.i.ready.eq(input_skipped | (take["input"] & no_rows) | (tile_end & moved)),
+        ]
+        ends = {
+            "parameters": parameters_skipped | take["parameters"],
+            "scales": scales_end,
+            "weights": weights_skipped | take["weights"],
+            "input": input_skipped | take["input"],
+            "rows": tile_end & moved,
+        }
+        begins = {
+            "parameters": self.i.ready,
+            "scales": take["parameters"],
+            "weights": parameters_skipped | scales_end,
+            "input": ends["weights"],
+            "rows": rows,
+        }
+        m.d.sync += [at[name].eq((at[name] & ~ends[name]) | begins[name]) for name in states]
         return m

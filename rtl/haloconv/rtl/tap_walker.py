@@ -139,7 +139,9 @@ class TapWalker(wiring.Component):
         # The tile at hand. While none is, the next one is looked at; it is taken once loaded.
         tile = Signal(ComputeTile(config), reset_less=True)
         tile_held = Signal()
-        waiting, starting, running, accept = Signal(), Signal(), Signal(), Signal()
+        # A register for each state, as most of the walker waits for them.
+        waiting, starting, running = Signal(init=1), Signal(), Signal()
+        accept = Signal()
         go, advance = Signal(), Signal()
         loaded_tiles = Signal(range(8))
         weight_half, input_half, parameter_half = Signal(init=1), Signal(init=1), Signal(init=1)
@@ -173,7 +175,8 @@ class TapWalker(wiring.Component):
                         m, platform, name, len(trips), enable=enable, load=load, trips=trips
                     )
                 ),
-                ahead[outer].eq(inner & last),
+                # Flat, as the innermost loop's end comes to all of them in each cycle.
+                ahead[outer].eq(Cat(lasts.values()).all()),
             ]
             inner = ahead[outer]
         with m.If(advance):
@@ -249,35 +252,29 @@ class TapWalker(wiring.Component):
             self.room_free.eq(pace.free),
         ]
 
-        with m.FSM():
-            with m.State("WAIT"):
-                m.d.comb += [
-                    waiting.eq(1),
-                    self.idle.eq(~self.i.valid),
-                    accept.eq(self.i.valid & tile_held & (loaded_tiles != 0)),
-                    self.i.ready.eq(accept),
-                ]
-                with m.If(accept):
-                    m.d.sync += [
-                        weight_half.eq(weight_half ^ tile.new_weights),
-                        input_half.eq(input_half ^ tile.new_input),
-                        parameter_half.eq(parameter_half ^ tile.new_parameters),
-                        weights_held.eq(1),
-                        input_held.eq(1),
-                    ]
-                    # The half that the tiles before have used is free: their last step was issued.
-                    m.d.comb += [
-                        self.release_weights.eq(tile.new_weights & weights_held),
-                        self.release_input.eq(tile.new_input & input_held),
-                    ]
-                    m.next = "START"
-            with m.State("START"):
-                m.d.comb += starting.eq(1)
-                m.next = "RUN"
-            with m.State("RUN"):
-                m.d.comb += running.eq(1)
-                with m.If(go & reached.end):
-                    m.next = "WAIT"
+        m.d.comb += [
+            self.idle.eq(waiting & ~self.i.valid),
+            accept.eq(waiting & self.i.valid & tile_held & (loaded_tiles != 0)),
+            self.i.ready.eq(accept),
+            # The half that the tiles before have used is free: their last step was issued.
+            self.release_weights.eq(accept & tile.new_weights & weights_held),
+            self.release_input.eq(accept & tile.new_input & input_held),
+        ]
+        ends = Signal()
+        m.d.comb += ends.eq(go & reached.end)
+        m.d.sync += [
+            waiting.eq((waiting & ~accept) | ends),
+            starting.eq(accept),
+            running.eq(starting | (running & ~ends)),
+        ]
+        with m.If(accept):
+            m.d.sync += [
+                weight_half.eq(weight_half ^ tile.new_weights),
+                input_half.eq(input_half ^ tile.new_input),
+                parameter_half.eq(parameter_half ^ tile.new_parameters),
+                weights_held.eq(1),
+                input_held.eq(1),
+            ]
         return m
 
     def _select(

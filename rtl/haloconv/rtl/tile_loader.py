@@ -111,11 +111,11 @@ class TileLoader(wiring.Component):
             depthwise.eq(d.mode == MODES.index("depthwise")),
         ]
 
-        # What the state at hand wants to take, and whether it gets it.
+        # What the state at hand wants to take, and whether it gets it: each size is compared with
+        # the level on its own, and the result chosen, as the choice of a size takes as long.
         want = Signal(bits_for(chunk_bytes(config)))
-        active, take = Signal(), Signal()
+        take = Signal()
         m.d.comb += [
-            take.eq(active & (self.level >= want)),
             self.consume.eq(Mux(take, want, 0)),
             self.taken.count.eq(self.consume),
         ]
@@ -124,12 +124,13 @@ class TileLoader(wiring.Component):
         )}  # fmt: skip
         parameter_half, weight_half, input_half = Signal(init=1), Signal(init=1), Signal(init=1)
         channel_last = self._channels(m, platform, inside["next"], parameter_half)
-        weights_want, weights_last = self._weights(
+        weights_want, weights_there, weights_last = self._weights(
             m, platform, channel_mode, weight_half, inside["operands"], want
         )
-        pixels_want, skipped, pixels_last = self._pixels(
+        pixels_want, pixels_there, skipped, pixels_last = self._pixels(
             m, platform, depthwise, input_half, inside, take
         )
+        entry = scale_entry_bytes(config)
 
         with m.FSM():
             with m.State("NEXT"):
@@ -143,15 +144,15 @@ class TileLoader(wiring.Component):
                         with m.Elif(d.load_scale):
                             m.next = "SCALES"
             with m.State("BIASES"):
-                m.d.comb += [active.eq(1), want.eq(4), self.taken.bias.eq(take)]
+                m.d.comb += [want.eq(4), take.eq(self._holds(4)), self.taken.bias.eq(take)]
                 with m.If(take & channel_last):
                     m.next = "OPERANDS"
                     with m.If(d.load_scale):
                         m.next = "SCALES"
             with m.State("SCALES"):
                 m.d.comb += [
-                    active.eq(1),
-                    want.eq(scale_entry_bytes(config)),
+                    want.eq(entry),
+                    take.eq(self._holds(entry)),
                     self.taken.scale.eq(take),
                 ]
                 with m.If(take & channel_last):
@@ -163,7 +164,11 @@ class TileLoader(wiring.Component):
                     m.d.sync += weight_half.eq(~weight_half)
                     m.next = "WEIGHTS"
             with m.State("WEIGHTS"):
-                m.d.comb += [active.eq(1), want.eq(weights_want), self.taken.weight.eq(take)]
+                m.d.comb += [
+                    want.eq(weights_want),
+                    take.eq(weights_there),
+                    self.taken.weight.eq(take),
+                ]
                 with m.If(take & weights_last):
                     m.next = "INPUT"
             with m.State("INPUT"):
@@ -183,9 +188,9 @@ class TileLoader(wiring.Component):
                     m.next = "PIXELS"
             with m.State("PIXELS"):
                 m.d.comb += [
-                    active.eq(1),
                     inside["pixels"].eq(1),
                     want.eq(pixels_want),
+                    take.eq(pixels_there),
                     self.taken.input.eq(take),
                 ]
                 with m.If(take & pixels_last):
@@ -195,6 +200,24 @@ class TileLoader(wiring.Component):
                 m.d.comb += [self.loaded.eq(1), self.i.ready.eq(1)]
                 m.next = "NEXT"
         return m
+
+    def _holds(self, size: Value | int) -> Value:
+        """Whether the string holds as many bytes."""
+        if isinstance(size, int) and size & (size - 1) == 0:
+            return self.level[size.bit_length() - 1 :].any()
+        return self.level >= size
+
+    def _tail(self, m: Module, name: str) -> tuple[Value, Value]:
+        """A field of the tile, and whether the string holds as many bytes.
+
+        The queue of tiles is slow to read; two cycles and more go by until such a field is needed.
+        """
+        tail = self.i.payload[name]
+        if self._config.tiles_ahead:
+            held = Signal(len(tail), reset_less=True, name=f"held_{name}")
+            m.d.sync += held.eq(tail)
+            tail = held
+        return tail, self._holds(tail)
 
     def _channels(self, m: Module, platform, begin: Value, half: Value) -> Signal:
         """Biases and scales, a channel at a time; return whether a channel is the tile's last."""
@@ -247,19 +270,22 @@ class TileLoader(wiring.Component):
 
     def _weights(
         self, m: Module, platform, channel_mode: Value, half: Value, begin: Value, want: Value
-    ) -> tuple[Value, Value]:
+    ) -> tuple[Value, Value, Value]:
         """Groups of Pm, taps, channel steps, and in channel mode the rows of a word.
 
-        Return the bytes that a chunk has, and whether it is the tile's last.
+        Return the bytes that a chunk has, whether they are there, whether it is the tile's last.
         """
         config, d, tile = self._config, self.descriptor, self.i.payload
         row = Signal(index_bits(config.out_lanes))
         group = Signal(index_bits(config.channel_groups))
         word, start = Signal(len(self.weight_address)), Signal(len(self.weight_address))
-        members = Signal(len(tile.m_tail))
+        m_tail, m_tail_there = self._tail(m, "m_tail")
+        c_tail, c_tail_there = self._tail(m, "c_tail")
+        members, members_there = Signal(len(m_tail)), Signal()
         final = {name: Signal(name=f"final_{name}") for name in ("row", "step", "tap", "group")}
         m.d.comb += [
-            members.eq(Mux(final["group"], tile.m_tail, config.out_lanes)),
+            members.eq(Mux(final["group"], m_tail, config.out_lanes)),
+            members_there.eq(Mux(final["group"], m_tail_there, self._holds(config.out_lanes))),
             final["row"].eq(~channel_mode | (row + 1 == members)),
             # The half whose turn it is; where a word is taken, it is no longer needed.
             start.eq(Mux(half, 0, config.weight_words)),
@@ -310,9 +336,14 @@ class TileLoader(wiring.Component):
         ]
         for index in range(max(config.out_lanes, config.split_lanes)):
             m.d.comb += placer.data[index].eq(self.data[index])
-        row_want = Mux(final["step"], tile.c_tail, config.split_lanes)
+        row_want = Mux(final["step"], c_tail, config.split_lanes)
+        row_there = Mux(final["step"], c_tail_there, self._holds(config.split_lanes))
         all_final = final["row"] & final["step"] & final["tap"] & final["group"]
-        return Mux(channel_mode, row_want, members), all_final
+        return (
+            Mux(channel_mode, row_want, members),
+            Mux(channel_mode, row_there, members_there),
+            all_final,
+        )
 
     def _pixels(
         self,
@@ -322,10 +353,11 @@ class TileLoader(wiring.Component):
         half: Value,
         inside: dict[str, Signal],
         take: Value,
-    ) -> tuple[Value, Signal, Value]:
+    ) -> tuple[Value, Value, Signal, Value]:
         """Rows of pixels of words, behind the rows and columns that are stepped over.
 
-        Return the bytes that a chunk has, whether all is stepped over, whether a chunk is the last.
+        Return the bytes that a chunk has, whether they are there, whether all is stepped over,
+        whether a chunk is the last.
         """
         config, d, tile = self._config, self.descriptor, self.i.payload
         pixels, skip_rows = inside["pixels"], inside["skip_rows"]
@@ -402,5 +434,12 @@ class TileLoader(wiring.Component):
         m.d.sync += [self.input_write.eq(taken), self.input_position.eq(place)]
         for index in range(config.word_bytes):
             m.d.sync += self.input_data[index].eq(self.data[index].as_signed() - d.in_zero_point)
+        word_tail, word_tail_there = self._tail(m, "word_tail")
         whole = Mux(depthwise, config.out_lanes, config.word_bytes)
-        return Mux(word_last, tile.word_tail, whole), skipped, word_last & column_last & row_last
+        whole_there = Mux(depthwise, self._holds(config.out_lanes), self._holds(config.word_bytes))
+        return (
+            Mux(word_last, word_tail, whole),
+            Mux(word_last, word_tail_there, whole_there),
+            skipped,
+            word_last & column_last & row_last,
+        )
