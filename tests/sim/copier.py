@@ -9,9 +9,9 @@ from amaranth.lib.wiring import In, Out
 from haloconv.planner.registers import ErrorCode, Register
 from haloconv.rtl.ports import MemorySignature, RegisterSignature, WriteBeat
 
-__all__ = ["Copier", "NestedCopier"]
+__all__ = ["QUIRKS", "Copier", "NestedCopier"]
 
-QUIRKS = {
+QUIRKS = (
     "none",
     "hangs",
     "drops_request",
@@ -22,7 +22,7 @@ QUIRKS = {
     "unaligned_request",
     "crosses_page",
     "unaligned_write",
-}
+)
 
 
 class Copier(wiring.Component):
@@ -35,7 +35,8 @@ class Copier(wiring.Component):
     written beats times the bus width, ``load_stall_cycles`` the cycles spent waiting for a beat
     and ``drain_stall_cycles`` those in which a write waits.
 
-    ``quirk`` names one fault to build in.
+    With addresses of 32 bits, the upper half of the program address is the index in
+    :data:`QUIRKS` of a fault that it shows: one netlist for all of them.
     """
 
     registers: wiring.PureInterface
@@ -49,15 +50,12 @@ class Copier(wiring.Component):
         address_bits: int = 32,
         bus_bytes: int = 8,
         window: int = 16,
-        quirk: str = "none",
     ) -> None:
-        assert quirk in QUIRKS
         self._length = length
         self._destination = destination
         self._address_bits = address_bits
         self._bus_bytes = bus_bytes
         self._window = window
-        self._quirk = quirk
         super().__init__(
             {
                 "memory": Out(MemorySignature(address_bits, bus_bytes)),
@@ -84,6 +82,10 @@ class Copier(wiring.Component):
         status = Signal(3)
         error = Signal(8)
         busy = status[0]
+        quirk = Signal(range(len(QUIRKS)))
+        if self._address_bits == 32:
+            m.d.comb += quirk.eq(program[32:])
+        shows = {name: quirk == index for index, name in enumerate(QUIRKS)}
         counters = {
             name: Signal(64, name=f"count_{name}")
             for name in (
@@ -144,16 +146,14 @@ class Copier(wiring.Component):
         m.d.comb += [
             page.eq((4096 - source[:12]) // bus),
             want.eq(Mux(size < to_ask, size, to_ask)),
-            beats.eq(Mux(want < page, want, page)),
+            beats.eq(Mux((want < page) | shows["crosses_page"], want, page)),
         ]
-        if self._quirk == "crosses_page":
-            m.d.comb += beats.eq(want)
         asked = Signal()
         with m.If(busy & (to_ask > 0) & (~request.valid) & (in_flight + beats <= self._window)):
             m.d.sync += [
                 request.valid.eq(1),
-                request.payload.address.eq(source + (self._quirk == "unaligned_request")),
-                request.payload.beats.eq(0 if self._quirk == "zero_beats" else beats),
+                request.payload.address.eq(source + shows["unaligned_request"]),
+                request.payload.beats.eq(Mux(shows["zero_beats"], 0, beats)),
                 source.eq(source + beats * bus),
                 to_ask.eq(to_ask - beats),
                 size.eq(Mux(size == 13, 1, size + (size >> 1) + (size < 3))),
@@ -162,9 +162,9 @@ class Copier(wiring.Component):
         with m.If(request.valid & request.ready):
             m.d.sync += request.valid.eq(0)
         with m.Elif(request.valid):
-            if self._quirk == "drops_request":
+            with m.If(shows["drops_request"]):
                 m.d.sync += request.valid.eq(0)
-            if self._quirk == "changes_request":
+            with m.If(shows["changes_request"]):
                 m.d.sync += request.payload.beats.eq(request.payload.beats + 1)
 
         # Data passes through one register to the write port.
@@ -172,16 +172,15 @@ class Copier(wiring.Component):
         taken = Signal()
         m.d.comb += [
             free.eq(~write.valid | write.ready),
-            beat.ready.eq(busy & free & (self._quirk != "hangs")),
+            beat.ready.eq(busy & free & ~shows["hangs"]),
             taken.eq(beat.valid & beat.ready),
         ]
         m.d.sync += in_flight.eq(in_flight + Mux(asked, beats, 0) - taken)
-        if self._quirk in ("drops_write", "changes_write"):
-            with m.If(write.valid & ~write.ready):
-                if self._quirk == "drops_write":
-                    m.d.sync += write.valid.eq(0)
-                else:
-                    m.d.sync += write.payload.data.eq(~write.payload.data)
+        with m.If(write.valid & ~write.ready):
+            with m.If(shows["drops_write"]):
+                m.d.sync += write.valid.eq(0)
+            with m.If(shows["changes_write"]):
+                m.d.sync += write.payload.data.eq(~write.payload.data)
         tail = self._length % bus or bus
         last_left = Signal(range(total + 1))
         m.d.comb += last_left.eq(to_write - (write.valid & write.ready))
@@ -195,7 +194,7 @@ class Copier(wiring.Component):
             m.d.sync += [
                 write.valid.eq(~beat.payload.error),
                 write.payload.data.eq(beat.payload.data),
-                write.payload.address.eq(target + (self._quirk == "unaligned_write")),
+                write.payload.address.eq(target + shows["unaligned_write"]),
                 write.payload.strobe.eq(Mux(last_left == 1, (1 << tail) - 1, (1 << bus) - 1)),
                 target.eq(target + bus),
                 counters["input_bytes"].eq(counters["input_bytes"] + bus),
