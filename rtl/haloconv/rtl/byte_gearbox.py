@@ -104,7 +104,7 @@ class ByteGearbox(wiring.Component):
         inside = Signal()
         left = Signal(len(run.last) - shift, reset_less=True)
         beats = Signal.like(left)
-        final = Signal()
+        final, left_none = Signal(), Signal(reset_less=True)
         offset = Signal(shift)
         count = Signal(range(bus + 1))
         ahead = Signal(place)  # behind all bytes accepted
@@ -118,7 +118,7 @@ class ByteGearbox(wiring.Component):
         accept = Signal()
         m.d.comb += [
             beats.eq(Mux(inside, left, run.last >> shift)),
-            final.eq(beats == 0),
+            final.eq(Mux(inside, left_none, run.last >> shift == 0)),
             offset.eq(Mux(inside, 0, run.address[:shift])),
             count.eq((run.last[:shift] | (~final).replicate(shift)) - offset + 1),
             turn.eq(ahead[:shift] - offset),
@@ -134,6 +134,7 @@ class ByteGearbox(wiring.Component):
             m.d.sync += [
                 inside.eq(~final),
                 left.eq(beats - 1),
+                left_none.eq(beats == 1),
                 ahead.eq(ahead + count),
                 stage_count.eq(count),
                 stage_place.eq(ahead),

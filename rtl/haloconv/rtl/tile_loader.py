@@ -387,19 +387,22 @@ class TileLoader(wiring.Component):
         m.d.sync += [skip.eq(following), skipped.eq(following.all())]
         skips = (inside["skip_columns"] | skip_rows) & ~skipped
 
-        # The phase of a column within the stride.
+        # The phase of a column within the stride, and beside it whether it is the last one.
         phase, first_phase = Signal(8), Signal(8)
-        phase_on, phase_wraps = Signal(8), Signal()
-        m.d.comb += [phase_on.eq(phase + 1), phase_wraps.eq(phase_on == d.phases)]
+        phase_wraps, first_wraps, zero_wraps = Signal(), Signal(), Signal()
+        m.d.sync += zero_wraps.eq(d.phases == 1)
         column_moves = (inside["skip_columns"] & ~skipped) | word_end
         with m.If(column_moves):
-            m.d.sync += phase.eq(phase_on)
+            m.d.sync += [
+                phase.eq(phase + 1),
+                phase_wraps.eq((phase + 2)[: len(phase)] == d.phases),
+            ]
         with m.If(column_end):
-            m.d.sync += phase.eq(first_phase)
+            m.d.sync += [phase.eq(first_phase), phase_wraps.eq(first_wraps)]
         with m.If(inside["input"] | (column_moves & phase_wraps & ~column_end)):
-            m.d.sync += phase.eq(0)
+            m.d.sync += [phase.eq(0), phase_wraps.eq(zero_wraps)]
         with m.If(inside["skip_columns"]):
-            m.d.sync += first_phase.eq(phase)
+            m.d.sync += [first_phase.eq(phase), first_wraps.eq(phase_wraps)]
 
         # One adder: along a word, a column or a row, each from where it began.
         shape = Position(config)
