@@ -70,12 +70,14 @@ class Family:
     ``kinds`` are (pattern of cell types, attribute of :class:`Area`, how many); the first match
     counts. Multiplexers between LUTs, buffers, pins, PLLs and constants count as nothing.
     ``hidden`` are (cell type, Yosys' library with it) of primitives that ``command`` would change
-    where a design writes them out, and that it therefore must not recognise.
+    where a design writes them out, and that it therefore must not recognise. ``luts`` takes the
+    place of the step ``map_luts`` of ``command``, if there is any.
     """
 
     command: str
     kinds: tuple[tuple[str, str, int], ...]
     hidden: tuple[tuple[str, str], ...] = ()
+    luts: tuple[str, ...] = ()
 
 
 _FAMILIES = {
@@ -90,6 +92,9 @@ _FAMILIES = {
             (r"DP16KD|PDPW16KD", "block_rams", 1),
             (r"PFUMX|L6MUX21|TRELLIS_IO|EHXPLLL", "", 0),
         ),
+        # Yosys takes 300 ps for a net; routed, most of those on slow paths take three times as
+        # long. Told so, ABC spends its LUTs on short paths, and finds smaller ones elsewhere.
+        luts=("check -latchonly -assert", "abc9 -W 900", "clean"),
     ),
     "ice40": Family(
         "synth_ice40 -dsp -spram",

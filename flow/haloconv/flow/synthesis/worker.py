@@ -35,10 +35,14 @@ def passes(family: str, top: str) -> list[str]:
         ]
         # abc9 leaves copies of it for each set of parameters.
         show += [f"chtype -set {cell} t:{stand_in}", f"delete =*{stand_in}"]
+    synthesise = [f"{chosen.command} -top {top}"]
+    if chosen.luts:
+        (whole,) = synthesise
+        synthesise = [f"{whole} -run begin:map_luts", *chosen.luts, f"{whole} -run map_cells:"]
     return [
         f"read_rtlil {DESIGN}",
         *hide,
-        f"{chosen.command} -top {top}",
+        *synthesise,
         *show,
         # Most flows end with it already; it gives cells the names that blocks are told by.
         "autoname",
