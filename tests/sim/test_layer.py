@@ -34,6 +34,8 @@ LAYER = ConvLayer(
     in_height=5, in_width=4, in_channels=3, out_channels=5, kernel=(3, 2), pads=(1, 0, 0, 1),
     in_zero_point=-7,
 )  # fmt: skip
+SHORT = ConvLayer(3, 4, 2, 3, (2, 2), pads=(1, 0, 0, 1), in_zero_point=-7)
+"""For what takes many runs or many tiles."""
 SCALE = Requantization(multiplier=1_500_000_000, shift=-8, zero_point=4, clamp=(-100, 90))
 
 
@@ -146,42 +148,42 @@ def test_weight_zero_points(zero_points: Any) -> None:
 
 
 def test_stalls_change_cycles_and_nothing_else() -> None:
-    arrays = data()
-    free = simulate_layer(LAYER, TINY, **arrays)
-    runs = [simulate_layer(LAYER, TINY, stalls=0.4, seed=seed, **arrays) for seed in (1, 1, 2)]
+    arrays = data(SHORT)
+    free = simulate_layer(SHORT, TINY, **arrays)
+    runs = [simulate_layer(SHORT, TINY, stalls=0.4, seed=seed, **arrays) for seed in (1, 1, 2)]
     assert runs[0].cycles == runs[1].cycles != runs[2].cycles
-    writes = simulate_layer(LAYER, TINY, stalls=(0.0, 0.0, 0.8), **arrays)
+    writes = simulate_layer(SHORT, TINY, stalls=(0.0, 0.0, 0.8), **arrays)
     for run in (*runs, writes):
         assert run.cycles > free.cycles
         np.testing.assert_array_equal(run.output, free.output)
         assert run.bytes_read == free.bytes_read and run.bytes_written == free.bytes_written
         assert run.plan.cycles == free.plan.cycles
-    reads = simulate_layer(LAYER, TINY, stalls=(0.0, 0.8, 0.0), **arrays)
+    reads = simulate_layer(SHORT, TINY, stalls=(0.0, 0.8, 0.0), **arrays)
     assert reads.counters["load_stall_cycles"] > free.counters["load_stall_cycles"]
 
 
 def test_latency_is_planned() -> None:
-    arrays = data()
-    near, far = (simulate_layer(LAYER, TINY, latency=cycles, **arrays) for cycles in (1, 60))
+    arrays = data(SHORT)
+    near, far = (simulate_layer(SHORT, TINY, latency=cycles, **arrays) for cycles in (1, 60))
     assert near.cycles == near.plan.cycles < far.cycles == far.plan.cycles
     np.testing.assert_array_equal(near.output, far.output)
 
 
 def test_a_tile_of_ones_own() -> None:
     tile = Tile(2, 3, 2, 1)
-    result = simulate_layer(LAYER, TINY, tile=tile, mode="row", order="mhwc", **data())
+    result = simulate_layer(SHORT, TINY, tile=tile, mode="row", order="mhwc", **data(SHORT))
     plan = result.plan
     assert (plan.tile, plan.mode, plan.order, plan.objective) == (tile, "row", "mhwc", "given")
-    np.testing.assert_array_equal(result.output, convolve(LAYER, **data()))
+    np.testing.assert_array_equal(result.output, convolve(SHORT, **data(SHORT)))
     assert result.bytes_read + result.bytes_written == plan.moved_bytes.total
     assert result.cycles == plan.cycles
 
 
 @pytest.mark.parametrize("objective", ["cycles", "bytes", "storage"])
 def test_objectives(objective: str) -> None:
-    result = simulate_layer(LAYER, TINY, objective=objective, **data())
+    result = simulate_layer(SHORT, TINY, objective=objective, **data(SHORT))
     assert result.plan.objective == objective
-    np.testing.assert_array_equal(result.output, convolve(LAYER, **data()))
+    np.testing.assert_array_equal(result.output, convolve(SHORT, **data(SHORT)))
     assert result.bytes_read + result.bytes_written == result.plan.moved_bytes.total
 
 

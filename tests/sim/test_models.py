@@ -11,11 +11,11 @@ from haloconv.planner.tflite import read_tflite
 from haloconv.sim.backend import choose_backend
 from haloconv.sim.verify import model_input, model_tasks, run_tasks, verify_model
 
+from ..support.networks import LARGE_ENGINE as ENGINE
+
 MODELS = Path(__file__).parents[2].parent / "shared" / "models"
 GOLDEN = MODELS / "golden_ref.json"
 CHOICE = choose_backend("auto")
-ENGINE = EngineConfig(roundings=("double", "away"))
-"""8 x 8 lanes, 8-byte ports, 32 KiB; one build serves every layer."""
 
 LAYERS = {
     "resnet8_cifar10_int8": 10,

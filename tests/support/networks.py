@@ -28,7 +28,7 @@ from haloconv.planner.network import (
 from haloconv.planner.pooling import average_pool_requantization, max_pool_requantization
 from haloconv.planner.requantization import Requantization
 
-__all__ = ["SMALL_ENGINE", "NetworkBuilder"]
+__all__ = ["LARGE_ENGINE", "SMALL_ENGINE", "NetworkBuilder"]
 
 SMALL_ENGINE = EngineConfig(
     out_lanes=4,
@@ -44,6 +44,16 @@ SMALL_ENGINE = EngineConfig(
     address_bits=24,
 )
 """Quickly built and simulated; one for many tests, so that it is built once."""
+
+LARGE_ENGINE = EngineConfig(
+    input_bytes=8192,
+    weight_bytes=16384,
+    psum_bytes=15872,
+    bias_bytes=512,
+    roundings=("double", "away"),
+    units=("elementwise",),
+)
+"""64 lanes and 64 KiB for the public models; one for all tests, as its build takes a while."""
 
 NO_PADS = (0, 0, 0, 0)
 

@@ -20,12 +20,13 @@ __all__ = ["SMALL", "common_folder", "synthesised"]
 SMALL = EngineConfig(
     out_lanes=2,
     split_lanes=2,
-    bus_bytes=4,
+    bus_bytes=2,
     input_bytes=1024,
     weight_bytes=1024,
     psum_bytes=1024,
     bias_bytes=64,
     requant_lanes=1,
+    address_bits=16,
 )
 """Small logic, and buffers large enough for block RAM in every family."""
 

@@ -123,7 +123,9 @@ def test_an_interrupt_leaves_what_was_finished(
 
 @pytest.mark.slow
 def test_real_synthesis(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = SPACE.replace('lanes = ["1x2", "2x2"]', 'lanes = ["1x1"]\nbus_bytes = [2]')
+    text = SPACE.replace(
+        'lanes = ["1x2", "2x2"]', 'lanes = ["1x1"]\nbus_bytes = [2]\naddress_bits = [16]'
+    )
     code, out, err = run(capsys, tmp_path, text, "--jobs", "1", "--json")
     assert (code, err) == (0, ""), out
     values = json.loads(out)
