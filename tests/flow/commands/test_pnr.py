@@ -37,12 +37,12 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Any]]:
 
 def test_table(calls: dict[str, list[Any]], capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["pnr", "--lanes", "4x4", "--device", "lfe5u-25f", "--speed", "7", "--seeds", "3"]
-    assert main([*arguments, "--frequency", "120"]) == 0
+    assert main([*arguments, "--frequency", "120", "--jobs", "2"]) == 0
     ((config, family),) = calls["synthesize"]
     assert (config.out_lanes, family) == (4, "ecp5")
     ((device, seeds, options),) = calls["place"]
     assert (device, seeds) == ("LFE5U-25F", [1, 2, 3])
-    assert options == {"package": None, "speed": "7", "frequency": 120.0}
+    assert options == {"package": None, "speed": "7", "frequency": 120.0, "jobs": 2}
     out = capsys.readouterr().out
     assert "102.0 MHz, median of 3 seeds" in out and config.digest in out
 

@@ -37,6 +37,11 @@ __all__ = ["pnr"]
     show_default=True,
     help="Runs; the clock is their median.",
 )
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    help="Runs at a time.  [default: the cores of this machine]",
+)
 @click.option("--frequency", type=float, help="Target clock in MHz.")
 @click.option(
     "--netlist",
@@ -56,6 +61,7 @@ def pnr(
     package: str | None,
     speed: str | None,
     seeds: int,
+    jobs: int | None,
     frequency: float | None,
     netlist: Path | None,
     as_json: bool,
@@ -90,6 +96,7 @@ def pnr(
             speed=speed,
             seeds=range(1, seeds + 1),
             frequency=frequency,
+            jobs=jobs,
             progress=lambda done, total: step("placing and routing", done, total),
         )
     if as_json:

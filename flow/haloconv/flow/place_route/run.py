@@ -1,12 +1,14 @@
 """nextpnr on one netlist, with several seeds."""
 
 import json
+import os
 import re
 import shutil
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -153,6 +155,7 @@ def place_and_route(
     frequency: float | None = None,
     constraints: Path | None = None,
     bitstream: Path | None = None,
+    jobs: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> PlacementResult:
     """Place and route a netlist with each of some seeds.
@@ -174,8 +177,10 @@ def place_and_route(
         design; see :mod:`haloconv.flow.place_route.frame`.
     bitstream : Path or None
         Where to write the bitstream of the fastest run; needs ``constraints``.
+    jobs : int or None
+        Seeds at a time; None takes the number of cores.
     progress : callable or None
-        Called with (runs done, runs in all).
+        Called with (runs done, runs in all) while runs are left.
 
     Raises
     ------
@@ -187,6 +192,7 @@ def place_and_route(
     chosen = device_of(device)
     if not seeds:
         raise ValueError("Seeds must be at least one, and there are none")
+    width = os.cpu_count() or 1 if jobs is None else check_int("Jobs", jobs, 1)
     numbers = [check_int("Seed", seed, 0, 2**31 - 1) for seed in seeds]
     if bitstream is not None and constraints is None:
         raise ValueError("A bitstream needs constraints that say which pin each port has")
@@ -202,7 +208,6 @@ def place_and_route(
     design = json.loads(netlist.read_text(encoding="utf-8"))
     frame = None if constraints is not None else add_frame(design, chosen.family)
     blocks = cell_blocks(top_module(design))
-    runs: list[PlacementRun] = []
     try:
         with tempfile.TemporaryDirectory(prefix="haloconv-placement-") as name:
             folder = Path(name)
@@ -217,17 +222,34 @@ def place_and_route(
                 command += [tools.constraints, "pins"]
             elif chosen.family == "ecp5":
                 command += ["--lpf-allow-unconstrained"]
-            for done, seed in enumerate(numbers):
-                if progress is not None:
-                    progress(done, len(numbers))
-                layout = f"layout.{done}"
+
+            def run(place: int) -> PlacementRun:
+                seed, report = numbers[place], f"report.{place}.json"
                 run_tool(
                     f"Place and route for {chosen.name} {package} (seed {seed})",
-                    [*command, "--seed", str(seed), tools.option, layout],
+                    [
+                        *command, "--seed", str(seed), tools.option, f"layout.{place}",
+                        "--report", report,
+                    ],
                     folder=folder,
-                )
-                report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-                runs.append(_run(seed, report, blocks, tools, frame))
+                )  # fmt: skip
+                found = json.loads((folder / report).read_text(encoding="utf-8"))
+                return _run(seed, found, blocks, tools, frame)
+
+            with ThreadPoolExecutor(width) as pool:
+                futures = [pool.submit(run, place) for place in range(len(numbers))]
+                try:
+                    if progress is not None:
+                        progress(0, len(numbers))
+                    for done, future in enumerate(as_completed(futures), start=1):
+                        future.result()
+                        if progress is not None and done < len(numbers):
+                            progress(done, len(numbers))
+                except BaseException:
+                    # What fails with one seed, such as a design too large, fails with all.
+                    pool.shutdown(wait=False, cancel_futures=True)
+                    raise
+            runs = [future.result() for future in futures]
             if bitstream is not None:
                 fastest = max(range(len(runs)), key=lambda index: runs[index].fmax_mhz)
                 _pack(tools, folder, f"layout.{fastest}", bitstream)
@@ -250,8 +272,7 @@ def _options(device: Device, package: str, speed: str, frequency: float) -> list
     options = [device.option, "--package", package, "--json", "netlist.json"]
     if speed:
         options += ["--speed", speed]
-    options += ["--freq", f"{frequency:g}", "--timing-allow-fail", "--report", "report.json"]
-    return options
+    return [*options, "--freq", f"{frequency:g}", "--timing-allow-fail"]
 
 
 def _run(
