@@ -9,6 +9,7 @@ from haloconv.planner.config import EngineConfig
 from haloconv.planner.latency import (
     chunk_bytes,
     lanes_latency,
+    queue_latency,
     release_latency,
     requantizer_latency,
     result_latency,
@@ -58,8 +59,7 @@ def test_from_a_sum_to_its_result(lanes, roundings):
     assert requantizer_latency(config) == Requantizer(roundings).latency
     drain = Drain(config)
     Fragment.get(drain, None)  # Amaranth warns of requantisers that were made for nothing
-    # The queue behind the drain shows a row three cycles after it came.
-    assert result_latency(config) == lanes_latency(config) + drain.latency + 3
+    assert result_latency(config) == lanes_latency(config) + drain.latency + queue_latency(config)
 
 
 @pytest.mark.parametrize("roundings", [(), ("double",), ROUNDINGS[:4]])
@@ -67,7 +67,7 @@ def test_from_a_sum_to_its_result_in_a_serial_requantiser(roundings):
     config = make_config((3, 5), roundings=roundings, serial_requantizers=True)
     drain = Drain(config)
     Fragment.get(drain, None)
-    assert result_latency(config) == lanes_latency(config) + drain.latency + 3
+    assert result_latency(config) == lanes_latency(config) + drain.latency + queue_latency(config)
     assert row_cycles(config) == (SerialRequantizer(roundings).latency if roundings else 1)
 
 

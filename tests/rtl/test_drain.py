@@ -39,6 +39,41 @@ def requantize_double(total, multiplier, shift, zero_point, low, high):
     return min(max(y + zero_point, low), high)
 
 
+class Lanes:
+    """Lanes beside serial requantisers: they keep the sums of a group until told to let go."""
+
+    def __init__(self, config, rng):
+        self._config, self._rng = config, rng
+        self._sums, self._clear = None, 0
+
+    def sums(self):
+        """Noise, while sums of the next group grow."""
+        if self._sums is not None:
+            return self._sums
+        bits = sum_shape(self._config).width
+        lanes, split = self._config.out_lanes, self._config.split_lanes
+        return [
+            [self._rng.getrandbits(bits) - (1 << (bits - 1)) for _ in range(lanes)]
+            for _ in range(split)
+        ]
+
+    def tick(self, loaded, shift, clear):
+        """Sums loaded show in the next cycle; a clear works a cycle after it was asked for."""
+        q = self._config.results_per_cycle
+        if self._sums is not None:
+            for r, column in enumerate(self._sums):
+                if self._clear >> r & 1:
+                    column[:] = [0] * len(column)
+                elif shift >> r & 1:
+                    column[:] = [*column[q:], *[0] * min(q, len(column))]
+            if self._clear == (1 << self._config.split_lanes) - 1:
+                self._sums = None
+        self._clear = clear
+        if loaded is not None:
+            assert self._sums is None, "the group before is not over"
+            self._sums = [list(column) for column in loaded]
+
+
 class Play:
     """Random tiles as a list of events by cycle, and the rows that have to come out."""
 
@@ -213,6 +248,7 @@ class Play:
         rng = random.Random(1)
         rows, releases = [], []
         size = 4 if self.raw else 1
+        lanes = Lanes(self.config, rng) if self.pace > 1 else None
         for cycle in range(self.end if until is None else until):
             token, sums = self.loads.get(cycle, (None, None))
             ctx.set(dut.load, int(token is not None))
@@ -222,6 +258,9 @@ class Play:
             else:  # nothing but `load` says that these are valid
                 ctx.set(dut.token.as_value(), rng.getrandbits(len(dut.token.as_value())))
                 ctx.set(dut.sums.as_value(), rng.getrandbits(len(dut.sums.as_value())))
+            if lanes is not None:
+                ctx.set(dut.sums, lanes.sums())
+                lanes.tick(sums, ctx.get(dut.shift), ctx.get(dut.clear))
             write = self.writes.get(cycle, {"bias": 0, "scale": 0})
             ctx.set(dut.parameter_write, write)
             _, _, valid, row, release = await ctx.tick().sample(

@@ -38,7 +38,8 @@ def by_lane(config, bank, words):
     ("split_lanes", "half", "shares"),
     [
         (1, 1, 1),
-        (2, 1, 1),  # a choice between two is free
+        (2, 64, 2),  # two banks of 128 words fill the 256 of the iCE40
+        (2, 65, 1),
         (4, 1, 2),
         (8, 64, 4),  # 4 banks of 128 words fill 512
         (8, 65, 2),

@@ -200,3 +200,45 @@ def test_sums_of_an_engine_that_can_pool():
         await play(ctx, dut, Model(2, 3), steps)
 
     simulate(dut, bench)
+
+
+@pytest.mark.parametrize("units", [(), ("max_pool",)])
+@pytest.mark.parametrize("q", [1, 2])
+def test_sums_stay_beside_serial_requantisers(q, units):
+    config = EngineConfig(
+        out_lanes=3, split_lanes=2, requant_lanes=q, roundings=("double",), units=units,
+        serial_requantizers=True,
+    )  # fmt: skip
+    dut = MacLanes(config)
+    rng = np.random.default_rng(q)
+
+    async def bench(ctx):
+        for count in (1, 5, 2):
+            model = Model(3, 2)
+            for index in range(count):
+                operands, weights = (rng.integers(-255, 256, (3, 2)) for _ in range(2))
+                model.step(operands, weights, False)
+                ctx.set(dut.operands, operands.tolist())
+                ctx.set(dut.weights, weights.tolist())
+                ctx.set(dut.last, int(index == count - 1))
+                ctx.set(dut.valid, 1)
+                await ctx.tick()
+                ctx.set(dut.valid, 0)
+                ctx.set(dut.operands, rng.integers(-255, 256, (3, 2)).tolist())
+                await ctx.tick().repeat(int(rng.integers(0, 3)) + 1)
+            np.testing.assert_array_equal(plain(ctx.get(dut.sums)), model.sums)
+            expected = model.sums.copy()
+            for column in (0, 0, 1):
+                ctx.set(dut.shift, 1 << column)
+                await ctx.tick()
+                ctx.set(dut.shift, 0)
+                expected[column] = [*expected[column][q:], *[0] * q][:3]
+                np.testing.assert_array_equal(plain(ctx.get(dut.sums)), expected)
+            # A product may come with the cycle after next.
+            ctx.set(dut.clear, 3)
+            await ctx.tick()
+            ctx.set(dut.clear, 0)
+            await ctx.tick()
+            np.testing.assert_array_equal(plain(ctx.get(dut.sums)), np.zeros((2, 3)))
+
+    simulate(dut, bench)

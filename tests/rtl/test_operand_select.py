@@ -59,6 +59,7 @@ async def play(ctx, dut, config, rng, banks, words, selects, masks):
     """
     shares = halo_shares(config)
     memories = config.split_lanes // shares
+    channel = ctx.get(dut.channel_mode)
     latency = dut.latency + HaloBuffer.latency
     noise = rng.integers(-255, 256, (shares, memories, config.word_bytes))
     asked, seen = [None] * HaloBuffer.latency, []
@@ -75,7 +76,9 @@ async def play(ctx, dut, config, rng, banks, words, selects, masks):
             word, bank = asked[0]
             for lane in range(config.split_lanes):
                 copy, index = divmod(lane, memories)
-                shown[copy, (bank + index) % memories] = words[word][lane]
+                # In channel mode copies of one memory give the first lane's word.
+                first = memories == 1 and channel
+                shown[copy, (bank + index) % memories] = words[word][0 if first else lane]
         ctx.set(dut.words, shown.tolist())
         if cycle >= latency:
             seen.append(plain(ctx.get(dut.operands)))

@@ -16,8 +16,8 @@ from haloconv.planner.config import EngineConfig
 from haloconv.planner.conventions import fixed_point
 from haloconv.planner.descriptor import ELEMENTWISE, FIELDS, encode, fetch_cycles
 from haloconv.planner.latency import (
-    QUEUE_LATENCY,
     chunk_bytes,
+    queue_latency,
     requantizer_latency,
     scale_entry_bytes,
 )
@@ -227,7 +227,7 @@ def elementwise_cycles(
         reads.take(4, start + 1)
     reads.ask(0, scale_entry_bytes(config))
     reads.take(scale_entry_bytes(config), start + 1)
-    behind = 3 + requantizer_latency(config) + QUEUE_LATENCY
+    behind = 3 + requantizer_latency(config) + queue_latency(config)
     block = BLOCK_ROWS * q
     done, marks = 0, [(0, 0)]
     while done < elements:

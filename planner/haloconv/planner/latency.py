@@ -3,10 +3,11 @@
 from haloconv.planner.config import EngineConfig
 
 __all__ = [
-    "QUEUE_LATENCY",
     "SERIAL_CYCLES",
     "chunk_bytes",
+    "hold_cycles",
     "lanes_latency",
+    "queue_latency",
     "release_latency",
     "requantizer_latency",
     "result_latency",
@@ -15,10 +16,6 @@ __all__ = [
     "scale_entry_bytes",
     "tree_levels",
 ]
-
-QUEUE_LATENCY = 3
-"""Cycles of the queue between requantisers and writer."""
-
 
 SERIAL_CYCLES = 32
 """Cycles from a sum to its result in a serial requantiser, and from one sum to the next."""
@@ -66,10 +63,26 @@ def row_cycles(config: EngineConfig) -> int:
     return SERIAL_CYCLES if config.serial_requantizers and config.built_roundings else 1
 
 
+def hold_cycles(config: EngineConfig, rows: int) -> int:
+    """Cycles from the last step of a group of sums with ``rows`` rows to the first of the next.
+
+    Beside serial requantisers no register takes the sums over: they stay in the lanes until the
+    last row was taken, and two cycles more, in which they are cleared.
+    """
+    pace = row_cycles(config)
+    return 1 if pace == 1 else (rows - 1) * pace + 3
+
+
+def queue_latency(config: EngineConfig) -> int:
+    """Cycles of the queue between requantisers and writer: one of them is a register behind its
+    memory, which is left out beside serial requantisers, where area comes before the clock."""
+    return 3 if row_cycles(config) == 1 else 2
+
+
 def result_latency(config: EngineConfig) -> int:
     """Cycles from the last step of a group of sums until its first row can be written."""
     drain = 1 + tree_levels(config) + 1  # shadow register, tree, start of the sum
-    return lanes_latency(config) + drain + requantizer_latency(config) + QUEUE_LATENCY
+    return lanes_latency(config) + drain + requantizer_latency(config) + queue_latency(config)
 
 
 def results_room(config: EngineConfig) -> int:

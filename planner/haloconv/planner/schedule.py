@@ -8,7 +8,7 @@ The walk follows the engine's blocks from event to event, in cycles since start:
   of bytes is full;
 * loader: a chunk a cycle once its bytes are there, and a few cycles between operands;
 * lanes: a step a cycle; the last step of a group of sums waits for the drain of the group before,
-  and for room behind the requantisers;
+  and for room behind the requantisers; beside serial requantisers its first step waits too;
 * writer: a row of results a cycle, and as many cycles as the beats that it ends.
 
 Rows of an operand and rows of outputs repeat. Once everything that decides what happens next stands
@@ -27,6 +27,7 @@ from haloconv.planner.config import EngineConfig
 from haloconv.planner.descriptor import fetch_cycles
 from haloconv.planner.latency import (
     chunk_bytes,
+    hold_cycles,
     lanes_latency,
     release_latency,
     result_latency,
@@ -135,6 +136,7 @@ class _Repeat:
     end: int
     last_group: int
     drain: int
+    hold: int
     stalls: dict[str, int]
     writes: tuple[int, int, int, int | None]
     pops: tuple[int, ...]
@@ -210,7 +212,7 @@ class _Walk:
         self.loader_free = 0
         self.lanes_end = -1
         self.lanes_group = -1
-        self.drain = 0
+        self.drain = self.hold = 0
         # What tiles did that met the engine in some state, relative to their first cycles.
         self.loads: dict[object, tuple[int, tuple[object, ...]]] = {}
         self.computes: dict[object, _Repeat] = {}
@@ -545,6 +547,7 @@ class _Walk:
             key = (
                 (rows.outputs, columns.outputs, channels_m, length, last),
                 max(self.lanes_group + self.drain - soonest, 0),
+                max(self.lanes_group + self.hold - start, 0),
             )
             if last:
                 key = (
@@ -559,7 +562,7 @@ class _Walk:
         groups = self._row_groups(columns.outputs, channels_m)
         stalls = {"drain": 0, "write": 0}
         last_group = self.lanes_group
-        drain = self.drain
+        drain, hold = self.drain, self.hold
         first_group = -1
 
         window = config.bus_bytes // gcd(pitch, config.bus_bytes)
@@ -568,11 +571,11 @@ class _Walk:
         while index < rows.outputs:
             for first, count, channel, members in groups:
                 free = end + length
-                issue = max(free, last_group + drain)
+                issue = max(free, last_group + drain, last_group + hold - 1 + length)
                 stalls["drain"] += issue - free
                 steps = -(-members // q)
                 rows_held = count * steps
-                drain = rows_held * pace
+                drain, hold = rows_held * pace, hold_cycles(config, rows_held)
                 if last:
                     # Room for all rows of the group, each freed by one row written.
                     freed = pops[rows_held - 1] + 1
@@ -616,11 +619,12 @@ class _Walk:
                 end - start,
                 last_group - start,
                 drain,
+                hold,
                 stalls,
                 writes.save(start, base // config.bus_bytes),
                 tuple(pop - start for pop in pops) if last else (),
             )
-        return self._computed(start, first_group, end, last_group, drain, stalls)
+        return self._computed(start, first_group, end, last_group, drain, hold, stalls)
 
     def _repeated(self, known: _Repeat, start: int, last: bool, beat: int) -> _Computed:
         """Do what a tile before did that met lanes, drain and writer alike."""
@@ -633,6 +637,7 @@ class _Walk:
             start + known.end,
             start + known.last_group,
             known.drain,
+            known.hold,
             known.stalls,
         )
 
@@ -643,11 +648,12 @@ class _Walk:
         end: int,
         last_group: int,
         drain: int,
+        hold: int,
         stalls: dict[str, int],
     ) -> _Computed:
         """Leave the lanes as a tile leaves them, and name what held it up."""
         waited = start - self.lanes_end - 1
-        self.lanes_end, self.lanes_group, self.drain = end, last_group, drain
+        self.lanes_end, self.lanes_group, self.drain, self.hold = end, last_group, drain, hold
         stall = stalls["drain"] + stalls["write"]
         cause = "compute"
         if max(waited - 2, stall) > 0:

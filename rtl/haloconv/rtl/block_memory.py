@@ -5,10 +5,12 @@ from amaranth.lib.memory import Memory
 
 from haloconv.planner.validate import check_int
 
-__all__ = ["BLOCK_WORDS", "block_memory"]
+__all__ = ["BLOCK_WORDS", "SMALL_BLOCK_WORDS", "block_memory"]
 
 BLOCK_WORDS = 512
 """Words of a block RAM at its full width, on the ECP5 and the 7 series."""
+SMALL_BLOCK_WORDS = 256
+"""The same on the iCE40."""
 
 
 def block_memory(bits: int, depth: int) -> Memory:

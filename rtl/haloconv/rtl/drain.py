@@ -72,7 +72,8 @@ class Drain(wiring.Component):
         shadow 1 -> mask --'   (cleared) ---'
 
     The second column of a pair is masked while it is the turn of the first, which is cleared once
-    it was taken.
+    it was taken. Beside serial requantisers the lanes keep the sums themselves, and are told to
+    shift them, and to clear a column that was taken.
 
     Timing: the first row of a group leaves :attr:`latency` cycles after ``load``; a row a cycle.
     The caller leaves room: a group takes columns * ceil(channels / Q) rows, and nothing stalls.
@@ -91,6 +92,8 @@ class Drain(wiring.Component):
     load : In(1), token : In(DrainToken), sums : In(LaneSums)
         Take the sums of a group.
     parameter_write : In(ParameterWrite)
+    shift, clear : Out(Pr)
+        With serial requantisers: to the lanes.
     release_parameters : Out(1)
         The parameters of the tile before are not needed any more; ``release_latency`` cycles after
         the load of the first group that does without.
@@ -105,6 +108,8 @@ class Drain(wiring.Component):
     token: data.View
     sums: data.View
     parameter_write: data.View
+    shift: Signal
+    clear: Signal
     release_parameters: Signal
     valid: Signal
     row: data.View
@@ -128,6 +133,11 @@ class Drain(wiring.Component):
                 "sums": In(LaneSums(config)),
                 "parameter_write": In(ParameterWrite(config)),
                 "release_parameters": Out(1),
+                **(
+                    {"shift": Out(config.split_lanes), "clear": Out(config.split_lanes)}
+                    if self._pace > 1
+                    else {}
+                ),
                 "valid": Out(1),
                 "row": Out(ResultRow(config)),
                 **({"other": In(OtherRow(config))} if "elementwise" in config.built_units else {}),
@@ -222,6 +232,15 @@ class Drain(wiring.Component):
 
         # Stages 1 and on: Q sums, or columns, through the tree. Bank and table are asked a cycle
         # before they are needed.
+        if serial:
+            # The lanes keep their sums: what comes next in a column moves to its first lanes.
+            all_columns = self._channel_mode(m)
+            for r in range(lanes_split):
+                here = begins & (all_columns | (column == r))
+                m.d.comb += [
+                    self.shift[r].eq(here),
+                    self.clear[r].eq(begins & step_last & (column_last | (column == r))),
+                ]
         picked = self._tree(m, platform, column, step, active & step_last & ends)
         beside = {
             "first": token.first_c,
@@ -240,7 +259,7 @@ class Drain(wiring.Component):
         m.d.comb += [
             table.write.eq(self.parameter_write),
             table.read_row.eq(parameter_row),
-            table.has_bias.eq(d.has_bias),
+            table.has_bias.eq(d.has_bias if config.psum_words else 1),
         ]
         valid_1 = _late(m, "valid", asked, 1, reset_less=False)
         first_1, last_1, count_1, level_1 = (
@@ -266,9 +285,13 @@ class Drain(wiring.Component):
             # The start of the sum is added once, from the bias or from the bank.
             start = parameters.bias
             total = Signal(signed(32), reset_less=True, name=f"total_{k}")
-            m.d.sync += total.eq(
-                selected_sum(m, platform, f"started_{k}", 32, picked[k], first_1, start, stored[k])
-            )
+            if config.psum_words:
+                started = selected_sum(
+                    m, platform, f"started_{k}", 32, picked[k], first_1, start, stored[k]
+                )
+            else:
+                started = masked_sum(m, platform, f"started_{k}", 32, picked[k], d.has_bias, start)
+            m.d.sync += total.eq(started)
             totals.append(total)
             multiplier, shift = parameters.multiplier, parameters.shift
             if not serial:
@@ -345,6 +368,28 @@ class Drain(wiring.Component):
             m.d.comb += unit.start.eq(start)
         return held[0], held[1]
 
+    def _channel_mode(self, m: Module) -> Signal:
+        channel_mode = Signal()
+        m.d.sync += channel_mode.eq(self.descriptor.mode == MODES.index("channel"))
+        return channel_mode
+
+    def _shadow(self, m: Module, column: Value, taken: Value) -> list[list[Value]]:
+        """Registers of all sums of a group, by column."""
+        lanes_out, lanes_split = self._config.out_lanes, self._config.split_lanes
+        shape = sum_shape(self._config)
+        shadow: list[list[Value]] = [
+            [Signal(shape, reset_less=True, name=f"shadow_{r}_{k}") for k in range(lanes_out)]
+            for r in range(lanes_split)
+        ]
+        with m.If(self.load):
+            for r in range(lanes_split):
+                m.d.sync += [shadow[r][k].eq(self.sums[r][k]) for k in range(lanes_out)]
+        with m.Elif(taken):
+            for r in range(0, lanes_split - 1, 2):
+                with m.If(column == r):
+                    m.d.sync += [shadow[r][k].eq(0) for k in range(lanes_out)]
+        return shadow
+
     def _tree(
         self, m: Module, platform: object, column: Value, step: Value, taken: Value
     ) -> list[Value]:
@@ -359,19 +404,12 @@ class Drain(wiring.Component):
             config.split_lanes,
         )
         shape = sum_shape(config)
-        channel_mode = Signal()
-        m.d.sync += channel_mode.eq(self.descriptor.mode == MODES.index("channel"))
-        shadow = [
-            [Signal(shape, reset_less=True, name=f"shadow_{r}_{k}") for k in range(lanes_out)]
-            for r in range(lanes_split)
-        ]
-        with m.If(self.load):
-            for r in range(lanes_split):
-                m.d.sync += [shadow[r][k].eq(self.sums[r][k]) for k in range(lanes_out)]
-        with m.Elif(taken & ~channel_mode):
-            for r in range(0, lanes_split - 1, 2):
-                with m.If(column == r):
-                    m.d.sync += [shadow[r][k].eq(0) for k in range(lanes_out)]
+        channel_mode = self._channel_mode(m)
+        serial = self._pace > 1
+        if serial:
+            shadow = [[self.sums[r][k] for k in range(q)] for r in range(lanes_split)]
+        else:
+            shadow = self._shadow(m, column, taken & ~channel_mode)
 
         picked = []
         seconds = channel_mode | column[0]
@@ -381,7 +419,7 @@ class Drain(wiring.Component):
             for r in range(lanes_split):
                 choices = [
                     shadow[r][part * q + k] if part * q + k < lanes_out else C(0, shape)
-                    for part in range(config.group_steps)
+                    for part in range(1 if serial else config.group_steps)
                 ]
                 terms.append(Array(choices)[step] if len(choices) > 1 else choices[0])
             for level in range(self.levels):

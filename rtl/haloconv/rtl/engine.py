@@ -9,7 +9,7 @@ from amaranth.utils import exact_log2
 
 from haloconv.planner.config import EngineConfig
 from haloconv.planner.descriptor import ELEMENTWISE
-from haloconv.planner.latency import chunk_bytes, results_room
+from haloconv.planner.latency import chunk_bytes, queue_latency, results_room, row_cycles
 from haloconv.planner.tile import MODES
 from haloconv.rtl.burst_splitter import BurstSplitter
 from haloconv.rtl.byte_gearbox import ByteGearbox, Run
@@ -150,7 +150,10 @@ class Datapath(wiring.Component):
 
         # Results: the walker has reserved room for every row.
         m.submodules.rows = rows = StreamFifo(
-            ResultRow(config), depth=results_room(config), block_ram=True, registered=True
+            ResultRow(config),
+            depth=results_room(config),
+            block_ram=True,
+            registered=queue_latency(config) == 3,
         )
         wiring.connect(m, rows.o, writer.i)
         m.d.comb += [
@@ -257,6 +260,7 @@ class Datapath(wiring.Component):
             operands.position.eq(step.position),
             operands.select.eq(step.select),
             halo.read_position.eq(operands.read_position),
+            halo.channel_mode.eq(channel_mode),
             operands.words.eq(halo.data),
             operands.mask.eq(
                 late(walker.mask, to_lanes - walker.mask_latency - operands.mask_latency, "mask")
@@ -273,6 +277,8 @@ class Datapath(wiring.Component):
             Value.cast(drain.token).eq(late(Value.cast(token), to_lanes + lanes.latency, "token")),
             drain.sums.eq(lanes.sums),
         ]
+        if row_cycles(config) > 1:
+            m.d.comb += [lanes.shift.eq(drain.shift), lanes.clear.eq(drain.clear)]
 
 
 class Engine(wiring.Component):

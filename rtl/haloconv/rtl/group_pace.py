@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
 
 from haloconv.planner.config import EngineConfig
-from haloconv.planner.latency import row_cycles
+from haloconv.planner.latency import hold_cycles, row_cycles
 from haloconv.planner.validate import check_int
 from haloconv.rtl.loop_counter import loop_counter
 from haloconv.rtl.widths import ComputeTile, tree_sum
@@ -21,6 +21,9 @@ class GroupPace(wiring.Component):
     registers when its last step comes.
 
     Timing: ``ready`` is of the group at hand, the cycle after ``load``.
+
+    Beside serial requantisers the first step of a group waits as well, as the lanes keep the sums
+    of the group before until :func:`~haloconv.planner.latency.hold_cycles` after its last step.
 
     Resources: an adder of the room, a counter of the drain; where Q is less than Pm, a small
     product.
@@ -47,6 +50,8 @@ class GroupPace(wiring.Component):
         One result row left the room.
     ready : Out(1)
         The last step of the group at hand may be issued.
+    over : Out(1)
+        Its first step may be issued.
     channels, columns : Out
         Output channels and columns of the group at hand.
     free : Out(1)
@@ -67,6 +72,7 @@ class GroupPace(wiring.Component):
     issue: Signal
     returned: Signal
     ready: Signal
+    over: Signal
     channels: Signal
     columns: Signal
     free: Signal
@@ -85,6 +91,7 @@ class GroupPace(wiring.Component):
                 "issue": In(1),
                 "returned": In(1),
                 "ready": Out(1),
+                "over": Out(1),
                 "channels": Out(bits_for(config.out_lanes)),
                 "columns": Out(bits_for(config.split_lanes)),
                 "free": Out(1),
@@ -98,8 +105,7 @@ class GroupPace(wiring.Component):
         channels = Signal(len(self.channels), name="next_channels")
         columns = Signal(len(self.columns), name="next_columns")
         most = lanes * config.group_steps
-        pace = row_cycles(config)
-        rows, cycles = Signal(range(most + 1)), Signal(range(pace * most + 1), reset_less=True)
+        rows, held = Signal(range(most + 1)), Signal(range(most + 1), reset_less=True)
         m.d.comb += [
             channels.eq(Mux(self.last_group, tile.m_tail, config.out_lanes)),
             columns.eq(Mux(self.channel_mode, 1, Mux(self.last_column, tile.column_tail, lanes))),
@@ -119,7 +125,7 @@ class GroupPace(wiring.Component):
             m.d.sync += [
                 self.channels.eq(channels),
                 self.columns.eq(columns),
-                cycles.eq(rows * pace),
+                held.eq(rows),
             ]
 
         # What is free of the room beyond the group at hand: below zero if that does not fit yet.
@@ -131,14 +137,33 @@ class GroupPace(wiring.Component):
         m.d.sync += left.eq((Cat(C(1, 1), left) + Cat(self.returned, taken))[1:])
 
         drained = Signal()
+        m.d.comb += [self.ready.eq(drained & ~left[-1]), self.free.eq(left == self._room)]
+        if row_cycles(config) > 1:
+            self._count_rows(m, held, drained)
+            return m
         m.d.comb += [
             drained.eq(
                 loop_counter(
-                    m, platform, "drain", len(cycles),
-                    enable=self.issue | ~drained, load=self.issue, trips=cycles, done=True,
+                    m, platform, "drain", len(held),
+                    enable=self.issue | ~drained, load=self.issue, trips=held, done=True,
                 )
             ),
-            self.ready.eq(drained & ~left[-1]),
-            self.free.eq(left == self._room),
+            self.over.eq(1),
         ]  # fmt: skip
         return m
+
+    def _count_rows(self, m: Module, rows: Signal, drained: Signal) -> None:
+        """Rows that are not over, and the cycles of one; the last one lets the lanes go."""
+        pace = row_cycles(self._config)
+        left, cycle = Signal(len(rows)), Signal(range(pace))
+        over = Signal(init=1)
+        let_go = hold_cycles(self._config, 1) - 1
+        m.d.comb += [drained.eq(left == 0), self.over.eq(over)]
+        with m.If(self.issue):
+            m.d.sync += [left.eq(rows), cycle.eq(1), over.eq(0)]
+        with m.Elif(~drained):
+            m.d.sync += cycle.eq(cycle + 1)
+            with m.If(cycle == pace - 1):
+                m.d.sync += [cycle.eq(0), left.eq(left - 1)]
+            with m.If((left == 1) & (cycle == let_go)):
+                m.d.sync += over.eq(1)

@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from haloconv.planner.config import EngineConfig
-from haloconv.rtl.block_memory import BLOCK_WORDS, block_memory
+from haloconv.rtl.block_memory import BLOCK_WORDS, SMALL_BLOCK_WORDS, block_memory
 from haloconv.rtl.widths import Position
 
 __all__ = ["HaloBuffer", "halo_shares"]
@@ -17,10 +17,13 @@ def halo_shares(config: EngineConfig) -> int:
 
     A bank alone leaves most of a block RAM empty. K banks in one memory, and K copies of the
     buffer, take as many block RAMs, and a copy answers Pr / K lanes: so only the Pr / K memories of
-    a copy need aligning, not Pr banks. Two memories are left at least: the choice between two costs
-    nothing where operands are selected.
+    a copy need aligning, not Pr banks. Of more than two, two memories are left at least: the choice
+    between two costs nothing where operands are selected. Two become one where that fits the
+    smallest block RAMs: then nothing need be aligned.
     """
     lanes = config.split_lanes
+    if lanes == 2:
+        return 2 if 2 * config.input_words * 2 <= SMALL_BLOCK_WORDS else 1
     shares = 1
     if lanes & (lanes - 1) == 0:
         while lanes > 2 * shares and 2 * config.input_words * 2 * shares <= BLOCK_WORDS:
@@ -55,6 +58,8 @@ class HaloBuffer(wiring.Component):
     -------
     write : In(1), write_position : In(Position), write_data : In(ArrayLayout(signed(9), word))
     read_position : In(Position)
+    channel_mode : In(1)
+        Where a copy is one memory: every copy gives the word at ``read_position``.
     data : Out(ArrayLayout(ArrayLayout(ArrayLayout(signed(9), word), N), K))
         ``latency`` cycles after ``read_position``.
     """
@@ -63,6 +68,7 @@ class HaloBuffer(wiring.Component):
     write_position: data.View
     write_data: data.View
     read_position: data.View
+    channel_mode: Signal
     data: data.View
 
     latency = 2
@@ -79,6 +85,7 @@ class HaloBuffer(wiring.Component):
                 "write_position": In(Position(config)),
                 "write_data": In(word),
                 "read_position": In(Position(config)),
+                "channel_mode": In(1),
                 "data": Out(data.ArrayLayout(copy, shares)),
             }
         )
@@ -107,7 +114,10 @@ class HaloBuffer(wiring.Component):
                 write_port, read_port = memory.write_port(), memory.read_port()
                 # From bank b on, lane by lane; the memories below b take the next turn.
                 address = Signal.like(read_port.addr, reset_less=True, name=f"address_{name}")
-                turns = Mux(index < read_memory, copy + 1, copy)
+                if memories > 1:
+                    turns = Mux(index < read_memory, copy + 1, copy)
+                else:
+                    turns = Mux(self.channel_mode, 0, copy)
                 m.d.sync += address.eq(read_address + turns)
                 m.d.comb += [
                     write_port.en.eq(self.write & (write_memory == index)),

@@ -5,7 +5,9 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from haloconv.planner.config import EngineConfig
+from haloconv.planner.latency import row_cycles
 from haloconv.rtl.fused_sum import picked_sum
+from haloconv.rtl.product_sum import product_sum
 from haloconv.rtl.registered_product import registered_product
 from haloconv.rtl.weight_buffer import weight_shape
 
@@ -40,6 +42,9 @@ class MacLanes(wiring.Component):
     next group starts from zero without a multiplexer in front of 32-bit adders. In channel mode
     whoever takes the sums adds those of an output lane.
 
+    Beside serial requantisers the lanes keep the sums until they are taken: they are shifted out,
+    and no register takes them over. The accumulators are then those of the iCE40's multipliers.
+
     Timing: latency :attr:`latency` from operands to sums; a step a cycle.
 
     Resources: Pm * Pr multipliers of nine bits with their registers, as many accumulators of
@@ -56,8 +61,12 @@ class MacLanes(wiring.Component):
         Stand with the operands; ``last`` ends a group, what follows starts a new one.
     maximum : In(1)
         With the unit "max_pool": keep the largest product of each lane. Holds during a layer.
+    shift, clear : In(Pr)
+        Beside serial requantisers: the sums of a column move by Q output lanes; they are zero two
+        cycles later.
     sums : Out(LaneSums)
-        Of the products up to those of ``latency`` cycles ago; holds for one cycle.
+        Of the products up to those of ``latency`` cycles ago; holds for one cycle. Beside serial
+        requantisers they come a cycle later and stay.
     """
 
     operands: data.View
@@ -65,6 +74,8 @@ class MacLanes(wiring.Component):
     valid: Signal
     last: Signal
     maximum: Signal
+    shift: Signal
+    clear: Signal
     sums: data.View
 
     latency = 1
@@ -81,6 +92,11 @@ class MacLanes(wiring.Component):
                 "weights": In(weights),
                 "valid": In(1),
                 "last": In(1),
+                **(
+                    {"shift": In(lanes_split), "clear": In(lanes_split)}
+                    if row_cycles(config) > 1
+                    else {}
+                ),
                 **({"maximum": In(1)} if "max_pool" in config.built_units else {}),
                 "sums": Out(LaneSums(config)),
             }
@@ -91,6 +107,9 @@ class MacLanes(wiring.Component):
         pools = "max_pool" in self._config.built_units
         valid, last = Signal(), Signal()
         m.d.sync += [valid.eq(self.valid), last.eq(self.last)]
+        if row_cycles(self._config) > 1:
+            self._keep(m, platform, valid, last)
+            return m
         fresh = Signal(init=1)
         with m.If(valid):
             m.d.sync += fresh.eq(last)
@@ -122,3 +141,47 @@ class MacLanes(wiring.Component):
                 with m.Elif(valid):
                     m.d.sync += held.eq(total)
         return m
+
+    def _keep(self, m: Module, platform: object, valid: Signal, last: Signal) -> None:
+        """Lanes that keep their sums until they are shifted out."""
+        config = self._config
+        clear = Signal(config.split_lanes, init=-1)
+        m.d.sync += clear.eq(self.clear)
+        pools = "max_pool" in config.built_units
+        fresh = Signal(init=1)
+        if pools:
+            with m.If(valid):
+                m.d.sync += fresh.eq(last)
+        for split in range(config.split_lanes):
+            shift = self.shift[split]
+            for lane in range(config.out_lanes):
+                name, total = f"{lane}_{split}", self.sums[split][lane]
+                operands = self.operands[lane][split], self.weights[lane][split]
+                # From the lane that is Q further on.
+                source = lane + config.results_per_cycle
+                value = (
+                    self.sums[split][source] if source < config.out_lanes else C(0, total.shape())
+                )
+                if not pools:
+                    held = product_sum(
+                        m, platform, f"sum_{name}", *operands,
+                        add=valid, load=shift, value=value, clear=clear[split],
+                    )  # fmt: skip
+                    m.d.comb += total.eq(held)
+                    continue
+                whole = registered_product(m, platform, f"product_{name}", *operands)
+                product = whole[: PRODUCT.width].as_signed()
+                held = Signal(total.shape(), name=f"held_{name}")
+                m.d.comb += total.eq(held)
+                most = held[: PRODUCT.width].as_signed()
+                replaces = Signal(name=f"replaces_{name}")
+                m.d.comb += replaces.eq(fresh | (product > most))
+                following = picked_sum(
+                    m, platform, f"sum_{name}", len(held), held, product, self.maximum, replaces
+                )
+                with m.If(clear[split]):
+                    m.d.sync += held.eq(0)
+                with m.Elif(shift):
+                    m.d.sync += held.eq(value)
+                with m.Elif(valid):
+                    m.d.sync += held.eq(following)

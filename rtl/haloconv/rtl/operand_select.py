@@ -3,6 +3,7 @@
 from amaranth import *
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
 
 from haloconv.planner.config import EngineConfig
 from haloconv.rtl.halo_buffer import HaloBuffer, halo_shares
@@ -21,7 +22,8 @@ class OperandSelect(wiring.Component):
     Each mode has a path of its own, as only depthwise layers need every byte: row mode chooses a
     byte of each memory before it aligns them, channel mode the word of one memory. The paths not in
     use are held at zero by their registers' reset and meet in the LUTs of the last turn. Paths that
-    are shorter are read later, as an address is narrower than what it reads.
+    are shorter are read later, as an address is narrower than what it reads. Where a copy of the
+    halo buffer is one memory, depthwise layers take its word as it comes.
 
     Timing: latency :attr:`latency` beyond the halo buffer's, from ``position`` to ``operands``, a
     step a cycle. ``mask`` comes :attr:`mask_latency` cycles before its operands. The modes hold
@@ -92,8 +94,8 @@ class OperandSelect(wiring.Component):
     @property
     def _word_stages(self) -> int:
         """Registers of whole words: the last turn waits for the operand register, the others go in
-        pairs."""
-        return max(1, self._turns // 2)
+        pairs. None where there is nothing to turn: the operand register chooses the path."""
+        return max(1, self._turns // 2) if self._turns else 0
 
     @property
     def waits(self) -> dict[str, int]:
@@ -161,7 +163,11 @@ class OperandSelect(wiring.Component):
                 word = Mux(turn[word_stages][turns - 1], other, word)
             for out in range(config.out_lanes):
                 operand = self.operands[out][lane]
-                m.d.sync += operand.eq(word[9 * out : 9 * out + 9] | shared[copy][index])
+                own = word[9 * out : 9 * out + 9]
+                if word_stages:
+                    m.d.sync += operand.eq(own | shared[copy][index])
+                else:
+                    m.d.sync += operand.eq(Mux(depthwise, own, shared[copy][index]))
                 with m.If(~kept[lane]):
                     m.d.sync += operand.eq(0)
         return m
@@ -179,7 +185,13 @@ class OperandSelect(wiring.Component):
             rows.append([])
             for index in range(memories):
                 byte = Signal(9, reset_less=True, name=f"byte_{copy}_{index}")
-                m.d.sync += byte.eq(self.words[copy][index][select])
+                place = select
+                if memories == 1 and shares > 1:
+                    # Every copy gives the word of which channel mode takes a part.
+                    place = Signal(len(select), name=f"place_{copy}")
+                    part = Cat(Const(copy, exact_log2(shares)), select)
+                    m.d.comb += place.eq(Mux(channel_mode, part, select))
+                m.d.sync += byte.eq(self.words[copy][index][place])
                 rows[-1].append(byte)
         # With one memory channel mode takes a byte as row mode does.
         turns = (memories - 1).bit_length()

@@ -2,10 +2,10 @@
 
 from amaranth import *
 from amaranth.lib import data, wiring
-from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from haloconv.planner.config import EngineConfig
+from haloconv.rtl.block_memory import block_memory
 from haloconv.rtl.widths import index_bits
 
 __all__ = ["ChannelParameters", "ParameterTable", "ParameterWrite"]
@@ -86,9 +86,7 @@ class ParameterTable(wiring.Component):
                 ("bias", 32, self.write.value),
                 ("scale", 38, Cat(self.write.value, self.write.shift)),
             ):
-                m.submodules[f"{name}_{lane}"] = memory = Memory(
-                    shape=unsigned(bits), depth=rows, init=[]
-                )
+                m.submodules[f"{name}_{lane}"] = memory = block_memory(bits, rows)
                 # The register behind the port is written out, for its reset.
                 write_port, read_port = memory.write_port(), memory.read_port(domain="comb")
                 entry = self.data[lane]

@@ -4,7 +4,7 @@ from amaranth import *
 
 from haloconv.rtl.target import family_of
 
-__all__ = ["registered_product"]
+__all__ = ["mac16", "registered_product"]
 
 
 def _sized(m: Module, name: str, value: Value, width: int) -> Signal:
@@ -14,6 +14,34 @@ def _sized(m: Module, name: str, value: Value, width: int) -> Signal:
     sized = Signal(signed(width), name=name)
     m.d.comb += sized.eq(value)
     return sized
+
+
+def mac16(m: Module, name: str, a: Value, b: Value, out: Signal, **given: Value) -> Instance:
+    """Return a SB_MAC16 of signed ``a`` and ``b`` of up to 16 bits, ``out`` of 32 bits.
+
+    The whole product passes the multiplier's register; what follows, up to ``out``, is said by the
+    parameters and ports ``given``; ports that are not are low.
+    """
+    ports = {f"i_{port}": Const(0, 16) for port in ("C", "D")} | {
+        f"i_{port}": Const(0, 1)
+        for port in (
+            "AHOLD", "BHOLD", "CHOLD", "DHOLD", "IRSTTOP", "IRSTBOT", "ORSTTOP", "ORSTBOT",
+            "OLOADTOP", "OLOADBOT", "ADDSUBTOP", "ADDSUBBOT", "OHOLDTOP", "OHOLDBOT",
+            "CI", "ACCUMCI", "SIGNEXTIN",
+        )
+    }  # fmt: skip
+    return Instance(
+        "SB_MAC16",
+        p_PIPELINE_16x16_MULT_REG2=Const(1, 1),
+        p_A_SIGNED=Const(1, 1),
+        p_B_SIGNED=Const(1, 1),
+        i_CLK=ClockSignal(),
+        i_CE=Const(1, 1),
+        i_A=_sized(m, f"{name}_a", a, 16),
+        i_B=_sized(m, f"{name}_b", b, 16),
+        o_O=out,
+        **(ports | given),
+    )
 
 
 def registered_product(m: Module, platform: object, name: str, a: Value, b: Value) -> Signal:
@@ -56,31 +84,10 @@ def registered_product(m: Module, platform: object, name: str, a: Value, b: Valu
         )
         m.d.comb += product.eq(full)
     elif family == "ice40" and all(value.shape().signed and len(value) <= 16 for value in (a, b)):
-        a, b = _sized(m, f"{name}_a", a, 16), _sized(m, f"{name}_b", b, 16)
         full = Signal(32, name=f"{name}_full")
-        m.submodules[f"{name}_multiplier"] = Instance(
-            "SB_MAC16",
-            # The whole product of 16 by 16 bits through its register.
-            p_PIPELINE_16x16_MULT_REG2=Const(1, 1),
-            p_TOPOUTPUT_SELECT=Const(3, 2),
-            p_BOTOUTPUT_SELECT=Const(3, 2),
-            p_A_SIGNED=Const(1, 1),
-            p_B_SIGNED=Const(1, 1),
-            i_CLK=ClockSignal(),
-            i_CE=Const(1, 1),
-            i_A=a,
-            i_B=b,
-            o_O=full,
-            **{f"i_{port}": Const(0, 16) for port in ("C", "D")},
-            **{
-                f"i_{port}": Const(0, 1)
-                for port in (
-                    "AHOLD", "BHOLD", "CHOLD", "DHOLD", "IRSTTOP", "IRSTBOT", "ORSTTOP", "ORSTBOT",
-                    "OLOADTOP", "OLOADBOT", "ADDSUBTOP", "ADDSUBBOT", "OHOLDTOP", "OHOLDBOT",
-                    "CI", "ACCUMCI", "SIGNEXTIN",
-                )
-            },
-        )  # fmt: skip
+        m.submodules[f"{name}_multiplier"] = mac16(
+            m, name, a, b, full, p_TOPOUTPUT_SELECT=Const(3, 2), p_BOTOUTPUT_SELECT=Const(3, 2)
+        )
         m.d.comb += product.eq(full)
     else:
         m.d.sync += product.eq(a * b)

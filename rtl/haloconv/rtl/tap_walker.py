@@ -193,10 +193,10 @@ class TapWalker(wiring.Component):
             self.mask.eq(edges.mask),
         ]
         m.submodules.pace = pace = GroupPace(config, room=self._room)
-        group_ends = Signal()
+        group_ends, group_first = Signal(), Signal(reset_less=True)
         m.d.comb += [
             group_ends.eq(go & reached.group),
-            go.eq(running & (~reached.group | pace.ready)),
+            go.eq(running & (~group_first | pace.over) & (~reached.group | pace.ready)),
             pace.tile.eq(tile),
             pace.channel_mode.eq(channel_mode),
             pace.last_group.eq(lasts["groups"]),
@@ -214,7 +214,7 @@ class TapWalker(wiring.Component):
         weight = Signal.like(self.step.weight, reset_less=True)
         weight_start = Signal.like(weight)
         parameter_row = Signal.like(self.token.parameter_row, reset_less=True)
-        group_first, bank_first = Signal(reset_less=True), Signal(reset_less=True)
+        bank_first = Signal(reset_less=True)
         parameter_rows = config.channel_groups * config.group_steps
         columns_over = starting | reached.column
         m.d.comb += weight_start.eq(Mux(weight_half, config.weight_words, 0))
