@@ -152,6 +152,12 @@ _ENGINE: tuple[Callable[[Command], Command], ...] = (
         help="Requantisers without multipliers, 32 cycles a result.",
     ),
     click.option(
+        "--counters/--no-counters",
+        "counters",
+        default=None,
+        help="Count bytes and what cycles are spent on, beside the cycles.",
+    ),
+    click.option(
         "--config",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         help="JSON file of engine parameters; the options above override it.",
@@ -176,6 +182,7 @@ class EngineOptions:
     address_bits: int | None = None
     tiles_ahead: int | None = None
     serial_requantizers: bool | None = None
+    counters: bool | None = None
     config: Path | None = None
 
     def build(
@@ -247,7 +254,7 @@ class EngineOptions:
             changes["out_lanes"], changes["split_lanes"] = self.lanes
         plain = (
             "bus_bytes", *_BUFFERS, "requant_lanes", "roundings", "units", "address_bits",
-            "tiles_ahead", "serial_requantizers",
+            "tiles_ahead", "serial_requantizers", "counters",
         )  # fmt: skip
         for name in plain:
             if (value := getattr(self, name)) is not None:

@@ -63,6 +63,9 @@ class EngineConfig:
     serial_requantizers : bool
         Build requantisers without multipliers, which take 32 cycles for a result. Not with the
         rounding "fp32" or the unit "elementwise".
+    counters : bool
+        Count for the host what cycles are spent on and what bytes move. Without, the registers of
+        all counters but that of cycles read 0.
 
     Raises
     ------
@@ -84,6 +87,7 @@ class EngineConfig:
     address_bits: int = 32
     tiles_ahead: int = 4
     serial_requantizers: bool = False
+    counters: bool = True
 
     def __post_init__(self) -> None:
         def put(field: str, value: object) -> None:
@@ -124,6 +128,7 @@ class EngineConfig:
                 raise ValueError(
                     f"serial_requantizers must be False where {name!r} is built, not True"
                 )
+        put("counters", check_bool("counters", self.counters))
 
     @property
     def lanes(self) -> int:

@@ -51,7 +51,8 @@ class RegisterFile(wiring.Component):
     Timing: a register reads back one cycle after its address, whatever the counters do.
 
     Resources: a block RAM of 64 words of 32 bits with two read ports, a 32-bit adder, a register of
-    five bits for each counter of cycles and of at most 11 for each counter of bytes.
+    five bits for each counter of cycles and of at most 11 for each counter of bytes. Where
+    ``config.counters`` is False, of all these only that of cycles.
 
     Parameters
     ----------
@@ -213,12 +214,13 @@ class RegisterFile(wiring.Component):
 
         # Two rounds may go by before the first turn.
         amounts: list[Value] = []
-        for name, happens in (
-            ("cycles", C(1)),
+        spent: tuple[tuple[str, Value], ...] = (
             ("compute_cycles", late.computing),
             ("load_stall_cycles", late.waiting_load),
             ("drain_stall_cycles", late.waiting_drain),
-        ):
+        )
+        every = self._config.counters
+        for name, happens in (("cycles", C(1)), *(spent if every else ())):
             collected = Signal(bits_for(2 * ROUND), name=f"{name}_collected")
             mine = turns(name)
             with m.If(self.start):
@@ -248,16 +250,16 @@ class RegisterFile(wiring.Component):
                 amounts.append(Mux(mine, collected, 0))
             m.d.comb += [before.eq(_any_of(parts)), after.eq(before + size)]
 
-        taken = late.taken
-        bytes_of(
-            taken.count,
-            {f"{kind}_bytes": taken[kind] for kind in ("input", "weight", "bias", "scale")},
-        )
-        bytes_of(late.written, {"output_bytes": C(1, 1)})
-        for name, happens, size in (
-            ("program_bytes", self.fetched, DESCRIPTOR_BYTES),
-            ("layers", self.finished, 1),
-        ):
+        single: list[tuple[str, Value, int]] = [("layers", self.finished, 1)]
+        if every:
+            taken = late.taken
+            bytes_of(
+                taken.count,
+                {f"{kind}_bytes": taken[kind] for kind in ("input", "weight", "bias", "scale")},
+            )
+            bytes_of(late.written, {"output_bytes": C(1, 1)})
+            single.append(("program_bytes", self.fetched, DESCRIPTOR_BYTES))
+        for name, happens, size in single:
             happened, mine = Signal(name=f"{name}_happened"), turns(name)
             m.d.sync += happened.eq(((happened & ~mine) | happens) & ~self.start)
             amounts.append(Mux(happened & mine, size, 0))

@@ -48,7 +48,10 @@ def test_memory_is_whole_banks() -> None:
     assert memory_for(ulx3s, 301440, 8) == 19 * 16384
     assert memory_for(ulx3s, 4096, 2) == 4096
     assert memory_for(ulx3s, 4097, 2) == 8192
-    assert memory_for(icebreaker, 100, 2) == 131072
+    # One RAM of 16384 words of two bytes, or four side by side.
+    assert memory_for(icebreaker, 100, 2) == 32768
+    assert memory_for(icebreaker, 32769, 2) == 65536
+    assert memory_for(icebreaker, 100, 8) == 131072
     with pytest.raises(PlanError, match=r"needs 145152 bytes of memory, but .* has 131072 on chip"):
         memory_for(icebreaker, 145152, 2)
     with pytest.raises(PlanError, match="choose a smaller network or another board"):
@@ -81,8 +84,8 @@ def test_design(chain: Path) -> None:
     assert kinds == [not isinstance(step, EngineRun) for step in design.program.steps]
     assert kinds == [False, True, False]
     assert network.nodes[manifest.steps[1].node or 0].operator == "LOGISTIC"
-    wide = design_board(BOARDS["icebreaker"], network, config_of(chain))
-    assert wide.program.config.address_bits == 17
+    other = design_board(BOARDS["icebreaker"], network, config_of(chain))
+    assert (other.program.config.address_bits, other.memory_bytes) == (16, 32768)
 
 
 def test_clock_and_rate(chain: Path) -> None:

@@ -106,7 +106,7 @@ def memory_for(board: Board, image_bytes: int, bus_bytes: int) -> int:
     PlanError
         If the board has no room for them.
     """
-    step = board.memory_step * (1 if board.technology == "spram" else bus_bytes)
+    step = board.memory_step * bus_bytes
     size = -(-image_bytes // step) * step
     if size > board.most_memory:
         raise PlanError(

@@ -19,6 +19,7 @@ ENGINE = {
     # Memories cannot be small here, and the lanes take all multipliers.
     "tiles_ahead": 0,
     "serial_requantizers": True,
+    "counters": False,
 }
 
 
@@ -73,8 +74,8 @@ BOARD = Board(
     clock_hz=OSCILLATOR_HZ,
     baud=1_000_000,
     technology="spram",
-    # On a bus of two bytes the RAMs lie one behind the other.
-    memory_step=131072,
+    # A RAM has 16384 words of two bytes; with a wider bus they lie side by side.
+    memory_step=16384,
     most_memory=131072,
     engine=ENGINE,
     bitstream=".bin",
