@@ -71,13 +71,15 @@ class Family:
     counts. Multiplexers between LUTs, buffers, pins, PLLs and constants count as nothing.
     ``hidden`` are (cell type, Yosys' library with it) of primitives that ``command`` would change
     where a design writes them out, and that it therefore must not recognise. ``luts`` takes the
-    place of the step ``map_luts`` of ``command``, if there is any.
+    place of the step ``map_luts`` of ``command``, if there is any; ``script`` names the script with
+    which that step maps gates to LUTs, where it is not the default.
     """
 
     command: str
     kinds: tuple[tuple[str, str, int], ...]
     hidden: tuple[tuple[str, str], ...] = ()
     luts: tuple[str, ...] = ()
+    script: str = ""
 
 
 _FAMILIES = {
@@ -97,7 +99,8 @@ _FAMILIES = {
         luts=("check -latchonly -assert", "abc9 -W 900", "clean"),
     ),
     "ice40": Family(
-        "synth_ice40 -dsp -spram",
+        # Few enables with few registers each: the eight cells of a tile share theirs.
+        "synth_ice40 -dsp -spram -dffe_min_ce_use 6",
         (
             (r"SB_LUT4", "luts", 1),
             (r"SB_DFF\w*", "ffs", 1),
@@ -109,6 +112,8 @@ _FAMILIES = {
         ),
         # ice40_dsp takes such a cell for a bare multiplier and sets all its registers anew.
         hidden=(("SB_MAC16", "+/ice40/cells_sim.v"),),
+        # 2 % fewer LUTs for some ten seconds.
+        script="abc9.script.flow2",
     ),
     "xilinx": Family(
         "synth_xilinx -family xc7 -flatten",
