@@ -82,7 +82,7 @@ def test_random_layers(lanes):
     engine = EngineBench(config)
     for seed in range(4):
         rng = random.Random(100 * lanes[0] + seed)
-        layer = random_layer(rng, extent=6, channels=8, most_macs=200 * config.lanes)
+        layer = random_layer(rng, extent=6, channels=8, most_macs=120 * config.lanes)
         mode, order = random_mode(rng, layer), rng.choice(ORDERS)
         tile = random_tile(rng, layer, config, mode)
         inputs, weights, bias = random_arrays(seed, layer)
@@ -260,14 +260,14 @@ def abort_and_recover(bench, cycles, **options):
 def test_abort_in_any_cycle(bench):
     """The memory model checks the ports, the bench that they rest afterwards."""
     length = run_well(bench, latency=5).counters["cycles"]
-    for abort_at in range(1, length - 2, 53):
+    for abort_at in range(1, length - 2, 97):
         abort_and_recover(bench, [abort_at], latency=5)
         run_well(bench, latency=5)
 
 
 def test_aborts_one_after_the_other(bench):
     length = run_well(bench, latency=5).counters["cycles"]
-    abort_and_recover(bench, range(2, length - 2, 29), latency=5)
+    abort_and_recover(bench, range(2, length - 2, 43), latency=5)
     run_well(bench)
 
 

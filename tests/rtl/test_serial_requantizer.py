@@ -85,7 +85,7 @@ def check(roundings, batches, **options):
 def test_ties_and_extremes(mode, alone):
     check(
         (mode,) if alone else MODES,
-        [(mode, 0, WIDE, ties(mode, 150, 5)), (mode, 0, WIDE, extremes(mode)[alone::7])],
+        [(mode, 0, WIDE, ties(mode, 60, 5)), (mode, 0, WIDE, extremes(mode)[alone::15])],
     )
 
 

@@ -156,11 +156,11 @@ def simulate_cases(config, cases, seed, stalls):
 @pytest.mark.parametrize("name", walk.CONFIGS)
 def test_random_layers(name, stalls):
     config = walk.CONFIGS[name]
-    seed = [list(walk.CONFIGS).index(name), int(10 * stalls)]
+    seed = [list(walk.CONFIGS).index(name), int(10 * stalls) + 1]
     rng = np.random.default_rng(seed)
     cases = [
-        walk.random_case(rng, config, MODES[trial % 3], ORDERS[trial // 3 % 2])
-        for trial in range(15)
+        walk.random_case(rng, config, MODES[trial % 3], ORDERS[trial // 3 % 2], most=30)
+        for trial in range(12)
     ]
     assert sum(at.empty for case in cases for at in case.tiles) > 0
     simulate_cases(config, cases, seed[0], stalls)
@@ -192,7 +192,7 @@ def test_corners(order):
     """Pads beyond tiles on every side, strides beyond kernels, single loops, wrapping addresses."""
     layers = [
         # Whole tiles above, below, left and right of the tensor.
-        (ConvLayer(3, 4, 6, 10, (2, 2), pads=(7, 6, 8, 9)), Tile(2, 3, 4, 8), "channel"),
+        (ConvLayer(3, 4, 6, 10, (2, 2), pads=(7, 6, 8, 9)), Tile(2, 3, 6, 10), "channel"),
         (ConvLayer(3, 4, 6, 10, (2, 2), (3, 4), pads=(7, 6, 8, 9)), Tile(1, 1, 6, 5), "row"),
         (ConvLayer(5, 5, 9, 9, (3, 3), (1, 2), (2, 1), (4, 0, 0, 4), 9), Tile(2, 2, 1, 4),
          "depthwise"),
