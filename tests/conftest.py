@@ -2,6 +2,7 @@
 
 import gc
 import os
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +10,24 @@ from .support.synthesised import common_folder
 
 # Elaboration makes millions of objects that stay: rare collections save a fifth of its time.
 gc.set_threshold(100_000, 20, 50)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Count the processors that this process may use.
+
+    xdist counts physical cores of the whole machine where psutil is there, as Dask brings it: too
+    few on hyperthreads, and far too many in a container with a share of a large machine.
+    """
+    count = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        count = len(os.sched_getaffinity(0))
+    quota = Path("/sys/fs/cgroup/cpu.max")
+    if quota.exists():
+        limit, period = quota.read_text().split()
+        if limit != "max":
+            count = min(count, -(-int(limit) // int(period)))
+    return count
 
 
 @pytest.fixture(scope="session", autouse=True)
