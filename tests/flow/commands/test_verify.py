@@ -37,24 +37,24 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_random(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["random", "--count", "3", "--seed", "7", "--max-macs", "300"]
+    arguments = ["random", "--count", "2", "--seed", "7", "--max-macs", "200"]
     code, out, err = run(capsys, *arguments, "--backend", "amaranth", "--json")
     assert (code, err) == (0, "")
     values = json.loads(out)
     assert out == json.dumps(values, sort_keys=True, indent=2) + "\n"
     assert (values["passed"], values["failed"], values["seed"]) == (True, 0, 7)
-    assert [r["title"][:14] for r in values["results"]] == [f"random_case({n}," for n in (7, 8, 9)]
+    assert [r["title"][:14] for r in values["results"]] == [f"random_case({n}," for n in (7, 8)]
     for result in values["results"]:
         assert result["passed"] and result["differences"] == 0 and result["outputs"] > 0
         assert result["bytes_counted"] == result["bytes_predicted"]
-        assert result["macs"] <= 2 * 300
+        assert result["macs"] <= 2 * 200
 
 
 def test_random_results_are_chosen(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["random", "--count", "2", "--max-macs", "100", "--result", "away"]
+    arguments = ["random", "--count", "1", "--max-macs", "64", "--result", "away"]
     code, out, _ = run(capsys, *arguments, "--backend", "amaranth")
     assert code == 0
-    assert re.match(r"2 runs, 0 failed; [\d,]+ outputs and [\d,]+ bytes compared", out)
+    assert re.match(r"1 runs, 0 failed; [\d,]+ outputs and [\d,]+ bytes compared", out)
     code, out, _ = run(capsys, *arguments, "--backend", "amaranth", "--json")
     assert all("roundings=('away',)" in result["title"] for result in json.loads(out)["results"])
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from haloconv.flow import export
 from haloconv.flow.cli import main
 from haloconv.flow.export import engine_description_text, engine_verilog
 from haloconv.planner.config import EngineConfig
@@ -22,20 +23,28 @@ CONFIG = EngineConfig(
 )
 
 
-def test_writes_both_files(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def text() -> str:
+    return engine_verilog(CONFIG)
+
+
+def test_writes_both_files(text: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "hw" / "engine.v"
     assert main(["verilog", *SMALL, "-o", str(path)]) == 0
     out = capsys.readouterr().out
     assert CONFIG.digest in out
     assert "engine.v" in out
-    assert path.read_text(encoding="utf-8") == engine_verilog(CONFIG)
+    assert path.read_text(encoding="utf-8") == text
     described = path.with_suffix(".json").read_text(encoding="utf-8")
     assert described == engine_description_text(CONFIG)
 
 
-def test_dash_prints_the_verilog_alone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_dash_prints_the_verilog_alone(
+    text: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export, "engine_verilog", {CONFIG: text}.__getitem__)
     assert main(["verilog", *SMALL, "-o", "-"]) == 0
-    assert capsys.readouterr().out == engine_verilog(CONFIG)
+    assert capsys.readouterr().out == text
 
 
 def test_json_prints_the_description(capsys: pytest.CaptureFixture[str]) -> None:
