@@ -1,12 +1,14 @@
 """``haloconv demo``: what the README's first command promises."""
 
 import json
+from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from haloconv.flow.cli import main
-from haloconv.flow.commands.demo import DEMO_BUDGET
+from haloconv.flow.commands.demo import DEMO_BUDGET, DEMO_LAYER
 
 
 @pytest.mark.slow
@@ -21,7 +23,13 @@ def test_demo(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_json_without_verilog(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_without_verilog(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a smaller layer, as the one above has shown the whole."""
+    module = import_module("haloconv.flow.commands.demo")
+    monkeypatch.setattr(module, "DEMO_LAYER", replace(DEMO_LAYER, in_height=5, in_width=5))
+    monkeypatch.setattr(module, "DEMO_BUDGET", 1024)
     assert main(["demo", "-o", "-", "--json", "--seed", "5"]) == 0
     values = json.loads(capsys.readouterr().out)
     assert values["verilog"] is None
