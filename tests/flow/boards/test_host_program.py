@@ -102,9 +102,8 @@ def test_in_amaranths_simulator(tmp_path: Path) -> None:
     "name, board, lanes, bus",
     [
         ("chain", "ulx3s_85f", (1, 2), 2),
-        ("residual", "ulx3s_85f", (4, 2), 8),
         ("residual", "icebreaker", (2, 2), 2),
-        ("chain", "arty_a7_35", (3, 1), 4),
+        ("residual", "arty_a7_35", (3, 1), 8),
     ],
 )
 def test_compiled(tmp_path: Path, name, board, lanes, bus) -> None:
@@ -152,7 +151,7 @@ def device(design: BoardDesign) -> CompiledBoard:
 
 @compiled
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_on_a_bad_line(chain, seed) -> None:
     """One byte in 500 is changed, lost or doubled: everything is repeated until it is right."""
     print(f"seed {seed}")
