@@ -13,12 +13,14 @@ from amaranth.hdl import Module, Signal, signed
 from amaranth.lib.memory import Memory
 from amaranth.sim import Simulator
 
-from haloconv.flow.synthesis import synthesize_rtlil
+from haloconv.flow.synthesis import synthesize, synthesize_rtlil
 from haloconv.flow.synthesis.rtlil import Target, design_rtlil
+from haloconv.planner.config import EngineConfig
 from haloconv.planner.layer import ConvLayer
 from haloconv.planner.plan import plan_layer
 from haloconv.planner.program import build_layer_program, read_outputs
 from haloconv.planner.requantization import Requantization
+from haloconv.planner.tile import Tile
 from haloconv.rtl.engine import Engine
 from haloconv.rtl.registered_product import registered_product
 from haloconv.sim.backend import run
@@ -50,9 +52,17 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 class Case:
-    """A layer with random operands on the small engine: program, golden result, planned cycles."""
+    """A layer with random operands on a small engine: program, golden result, planned cycles."""
 
-    def __init__(self, layer: ConvLayer, seed: int = 1) -> None:
+    def __init__(
+        self,
+        layer: ConvLayer,
+        seed: int = 1,
+        *,
+        config: EngineConfig = SMALL,
+        tile: Tile | None = None,
+        mode: str | None = None,
+    ) -> None:
         print(f"seed {seed}")
         rng = np.random.default_rng(seed)
         inputs = rng.integers(-128, 128, layer.input_shape, dtype=np.int8)
@@ -60,9 +70,9 @@ class Case:
         bias = rng.integers(-9999, 9999, layer.out_channels, dtype=np.int32)
         scale = Requantization(multiplier=2**30 + 12345, shift=-7, zero_point=-4, clamp=(-77, 99))
         self.layer = layer
-        self.plan = plan_layer(layer, SMALL)
+        self.plan = plan_layer(layer, config, tile=tile, mode=mode)
         self.program = build_layer_program(
-            layer, SMALL, self.plan.tile, self.plan.mode, self.plan.order,
+            layer, config, self.plan.tile, self.plan.mode, self.plan.order,
             inputs=inputs, weights=weights, bias=bias, requantization=scale,
         )  # fmt: skip
         self.golden = golden_layer(layer, inputs, weights, bias, scale)
@@ -95,6 +105,26 @@ def test_engine(
         assert cycles == case.plan.cycles, mode
     tile = plan_layer(LAYERS["channel"], SMALL).tile
     assert tile.in_channels < LAYERS["channel"].in_channels, "no sums would be stored"
+
+
+@pytest.mark.slow
+def test_engine_of_the_icebreaker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums in the multipliers, halo buffers without alignment, serial requantisers."""
+    config = EngineConfig(
+        out_lanes=4, split_lanes=2, bus_bytes=2, input_bytes=512, weight_bytes=512, psum_bytes=512,
+        bias_bytes=32, requant_lanes=1, weight_zero_points=False, address_bits=16, tiles_ahead=0,
+        serial_requantizers=True, counters=False,
+    )  # fmt: skip
+    path = tmp_path / "netlist.json"
+    area = synthesize(config, "ice40", netlist=path).area
+    assert area.dsps == config.lanes
+    netlist, engine = json.loads(path.read_text()), Engine(config)
+    tiles = {"row": Tile(3, 3, 5, 3), "depthwise": Tile(3, 4, 1, 3), "channel": Tile(2, 2, 12, 4)}
+    for mode, layer in LAYERS.items():
+        case = Case(layer, config=config, tile=tiles[mode], mode=mode)
+        output, cycles = case.outcome(engine, netlist, monkeypatch)
+        np.testing.assert_array_equal(output, case.golden, err_msg=mode)
+        assert cycles == case.plan.cycles, mode
 
 
 @pytest.mark.slow

@@ -213,6 +213,7 @@ def test_sums_stay_beside_serial_requantisers(q, units):
     rng = np.random.default_rng(q)
 
     async def bench(ctx):
+        await ctx.tick().repeat(2)  # a reset clears the sums a cycle later
         for count in (1, 5, 2):
             model = Model(3, 2)
             for index in range(count):

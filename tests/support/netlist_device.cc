@@ -42,7 +42,8 @@ struct Multiplier {
 struct Mac {
     Net a[16], b[16], c[16], d[16], ce, hold_a, hold_b, hold_c, hold_d;
     Net load_top, load_bottom, subtract_top, subtract_bottom, hold_top, hold_bottom;
-    Net carry_in, accumulate_carry_in, sign_in, out[32], carry_out, accumulate_carry_out, sign_out;
+    Net carry_in, accumulate_carry_in, sign_in, reset_top, reset_bottom;
+    Net out[32], carry_out, accumulate_carry_out, sign_out;
     uint8_t reg_a, reg_b, reg_c, reg_d, reg_top, reg_bottom, reg_middle, reg_product, eight;
     uint8_t signed_a, signed_b, top_out, top_lower, top_upper, top_carry;
     uint8_t bottom_out, bottom_lower, bottom_upper, bottom_carry;
@@ -226,6 +227,11 @@ class Netlist {
 
     // After the model in Yosys' ice40/cells_sim.v, with its names of signals.
     void evaluate(const Mac &m, MacState &s) {
+        // Asynchronous.
+        if (net_[m.reset_top])
+            s.q = 0;
+        if (net_[m.reset_bottom])
+            s.s = 0;
         const uint16_t a = m.reg_a ? s.a : uint16_t(get(m.a, 16));
         const uint16_t b = m.reg_b ? s.b : uint16_t(get(m.b, 16));
         const uint16_t c = m.reg_c ? s.c : uint16_t(get(m.c, 16));
@@ -288,9 +294,9 @@ class Netlist {
             s.k = s.next_k;
             s.h = s.next_h;
         }
-        if (!net_[m.hold_top])
+        if (!net_[m.hold_top] && !net_[m.reset_top])
             s.q = s.next_q;
-        if (!net_[m.hold_bottom])
+        if (!net_[m.hold_bottom] && !net_[m.reset_bottom])
             s.s = s.next_s;
     }
 

@@ -178,6 +178,7 @@ class _Tables:
         self._block_rams: list[str] = []
         self._small_rams: list[str] = []
         self._rows: list[int] = []
+        self._resets: set[int] = set()  # asynchronous ones
         # What is evaluated between two edges: kind, index, nets read, nets driven.
         self._steps: list[tuple[str, int, list[int], list[int]]] = []
         self.ports = {
@@ -190,6 +191,8 @@ class _Tables:
         ):
             if kind != "$scopeinfo":
                 getattr(self, f"_{kind.lower()}")(entry)
+        gates = {net for step in self._steps for net in step[3]}
+        assert not self._resets & gates, "an asynchronous reset from gates, which may glitch"
 
     def text(self) -> str:
         """Return the C++ that the device includes."""
@@ -404,8 +407,10 @@ class _Tables:
     def _sb_mac16(self, cell: _Cell) -> None:
         self._clocked(cell, "CLK")
         assert cell.number("NEG_TRIGGER") == 0
-        for port in ("IRSTTOP", "IRSTBOT", "ORSTTOP", "ORSTBOT"):
-            assert cell.pin(port) == 0, "an asynchronous reset"
+        for port in ("IRSTTOP", "IRSTBOT"):
+            assert cell.pin(port) == 0, "an asynchronous reset of operands"
+        resets = [cell.pin(port) for port in ("ORSTTOP", "ORSTBOT")]
+        self._resets.update(resets)
         operands = [cell.pins(port, 16) for port in "ABCD"]
         controls = [cell.pin("CE", "1"), *(
             cell.pin(port)
@@ -424,6 +429,8 @@ class _Tables:
         values = {name: cell.number(name) for name in names}
         registered = values["TOPOUTPUT_SELECT"] == values["BOTOUTPUT_SELECT"] == 1
         reads = [] if registered else [*(net for port in operands for net in port), *controls]
+        reads += resets
+        controls += resets
         outputs = [*out, *carries]
         self._steps.append(("mac_step", len(self._macs), reads, outputs))
         parts = [*map(_list, operands), *map(str, controls), _list(out), *map(str, carries)]

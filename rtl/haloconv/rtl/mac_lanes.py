@@ -145,8 +145,10 @@ class MacLanes(wiring.Component):
     def _keep(self, m: Module, platform: object, valid: Signal, last: Signal) -> None:
         """Lanes that keep their sums until they are shifted out."""
         config = self._config
-        clear = Signal(config.split_lanes, init=-1)
-        m.d.sync += clear.eq(self.clear)
+        # An asynchronous reset on the iCE40, whose registers begin at 0: a gate that inverts one
+        # that begins at 1 would stand before it.
+        reset, clear = Signal(init=1), Signal(config.split_lanes)
+        m.d.sync += [reset.eq(0), clear.eq(self.clear | reset.replicate(config.split_lanes))]
         pools = "max_pool" in config.built_units
         fresh = Signal(init=1)
         if pools:
