@@ -113,6 +113,10 @@ class MacLanes(wiring.Component):
         fresh = Signal(init=1)
         with m.If(valid):
             m.d.sync += fresh.eq(last)
+        # All sums are cleared by one register: no gate stands before so long a net, and a reset
+        # comes the same way, a cycle later.
+        clear = Signal(init=1)
+        m.d.sync += clear.eq(self.valid & self.last)
         for lane in range(self._config.out_lanes):
             for split in range(self._config.split_lanes):
                 whole = registered_product(
@@ -121,7 +125,7 @@ class MacLanes(wiring.Component):
                 )  # fmt: skip
                 product = whole[: PRODUCT.width].as_signed()
                 total = self.sums[split][lane]
-                held = Signal(total.shape(), name=f"held_{lane}_{split}")
+                held = Signal(total.shape(), reset_less=True, name=f"held_{lane}_{split}")
                 if pools:
                     # A maximum fits a product, and so does what is held of it.
                     most = held[: PRODUCT.width].as_signed()
@@ -136,7 +140,7 @@ class MacLanes(wiring.Component):
                 else:
                     m.d.comb += total.eq(held + product)
                 # In this order the flip-flops' own reset and enable do both.
-                with m.If(valid & last):
+                with m.If(clear):
                     m.d.sync += held.eq(0)
                 with m.Elif(valid):
                     m.d.sync += held.eq(total)
