@@ -42,7 +42,7 @@ def passes(family: str, top: str) -> list[str]:
     return [
         f"read_rtlil {DESIGN}",
         *hide,
-        *([f"scratchpad -copy {chosen.script} abc9.script"] if chosen.script else []),
+        *([f'scratchpad -set abc9.script "{chosen.script}"'] if chosen.script else []),
         *synthesise,
         *show,
         # Most flows end with it already; it gives cells the names that blocks are told by.
