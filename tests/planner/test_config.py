@@ -120,6 +120,7 @@ def test_round_trip_and_digest(config):
             "serial_requantizers must be False where 'elementwise' is built, not True",
         ),
         ({"serial_requantizers": 1}, TypeError, "serial_requantizers must be "),
+        ({"counters": 1}, TypeError, "counters must be "),
         ({"address_bits": 15}, ValueError, "address_bits must be at least 16, not 15"),
         ({"address_bits": 65}, ValueError, "address_bits must be at most "),
     ],

@@ -2,6 +2,7 @@
 """Counters against plain sums of random events, whenever the host looks at them."""
 
 import random
+from dataclasses import replace
 
 import pytest
 from amaranth import Shape, Signal
@@ -144,6 +145,20 @@ def test_a_host_that_looks_while_it_counts_sees_a_count_not_long_ago(seed):
         assert await player.read_all() == player.sums
 
     play(bench, seed)
+
+
+def test_cycles_alone():
+    async def bench(player):
+        await player.start()
+        for _ in range(3 * ROUND):
+            await player.events()
+        await player.rest()
+        assert player.sums["compute_cycles"] and player.sums["program_bytes"]
+        expected = {name: count if name == "cycles" else 0 for name, count in player.sums.items()}
+        assert await player.read_all() == expected
+        assert await player.read(Register.LAYERS) == player.layers > 0
+
+    play(bench, config=replace(CONFIG, counters=False))
 
 
 def test_carries_reach_the_high_words():
