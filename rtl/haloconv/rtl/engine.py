@@ -54,6 +54,8 @@ class Datapath(wiring.Component):
         The whole descriptor, before ``start``.
     start : In(1), done : Out(1)
         ``done`` stays high once every result was accepted.
+    clearing : In(1)
+        This cycle clears the datapath; it counts as one in which that has been done.
     events : Out(Events)
     o_segment : Out(stream of Segment)
         Bytes to read.
@@ -66,6 +68,7 @@ class Datapath(wiring.Component):
     word: Any
     start: Signal
     done: Signal
+    clearing: Signal
     events: data.View
     o_segment: stream.Interface
     i: stream.Interface
@@ -80,6 +83,7 @@ class Datapath(wiring.Component):
                 "word": In(DescriptorWord()),
                 "start": In(1),
                 "done": Out(1),
+                "clearing": In(1),
                 "events": Out(Events(config)),
                 "o_segment": Out(stream.Signature(Segment(config))),
                 "i": In(stream.Signature(ReadData(config.bus_bytes))),
@@ -171,7 +175,9 @@ class Datapath(wiring.Component):
             writer.flush.eq(finished),
             self.done.eq(finished & writer.idle),
             self.events.computing.eq(walker.computing),
-            self.events.waiting_load.eq(walker.waiting_load & ~(walker.idle & sequencer.done)),
+            self.events.waiting_load.eq(
+                walker.waiting_load & ~(walker.idle & sequencer.done & ~self.clearing)
+            ),
             self.events.waiting_drain.eq(walker.waiting_drain),
             self.events.taken.eq(loader.taken),
             self.events.written.eq(writer.written),
@@ -322,7 +328,12 @@ class Engine(wiring.Component):
         m.submodules.program = program = ProgramFetch(config)
         m.submodules.bursts = bursts = BurstSplitter(config)
         datapath = Datapath(config)
-        m.submodules.datapath = ResetInserter(control.clear)(datapath)
+        # A register drives this long net, so the datapath is cleared a cycle later. Where it may
+        # still ask for something then, behind a halt, nothing of it is seen.
+        clear = Signal()
+        m.d.sync += clear.eq(control.clear)
+        m.d.comb += datapath.clearing.eq(clear)
+        m.submodules.datapath = ResetInserter(clear)(datapath)
         wiring.connect(m, wiring.flipped(self.registers), control.registers)
 
         m.d.comb += [
@@ -345,7 +356,7 @@ class Engine(wiring.Component):
                 bursts.i.valid.eq(program.o.valid),
                 program.o.ready.eq(bursts.i.ready),
             ]
-        with m.Elif(~control.halted):
+        with m.Elif(~(control.halted | clear)):
             m.d.comb += [
                 bursts.i.payload.eq(datapath.o_segment.payload),
                 bursts.i.valid.eq(datapath.o_segment.valid),
@@ -382,8 +393,10 @@ class Engine(wiring.Component):
                 memory.read_data.ready.eq(datapath.i.ready),
             ]
 
-        wiring.connect(m, datapath.o, wiring.flipped(memory.write))
         m.d.comb += [
+            memory.write.payload.eq(datapath.o.payload),
+            memory.write.valid.eq(datapath.o.valid & ~clear),
+            datapath.o.ready.eq(memory.write.ready),
             control.write_waiting.eq(memory.write.valid & ~memory.write.ready),
             control.write_error.eq(memory.write_error),
         ]

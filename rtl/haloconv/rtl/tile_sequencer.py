@@ -337,19 +337,24 @@ class TileSequencer(wiring.Component):
                 (Right.WORD_IF_ADVANCED, goes_on),
                 (Right.COUNT, starts_over),
                 (Right.RESULT, C(1)),
-                (Right.MINUS_RESULT_IF_BELOW, negative),
-                (Right.MINUS_RESULT_IF_ABOVE, ~negative),
                 (Right.MINUS_RESULT_IF_RUN_OVER, column_over & d.row_segments),
                 (Right.RESULT_UNLESS_ROW_BEFORE, ~row_before),
             ):
                 with m.Case(code):
                     m.d.comb += keep_right.eq(keep)
+        # The sign of the sum comes last, so it meets nothing but these two.
+        keep_by_sign = Signal()
+        m.d.comb += keep_by_sign.eq(
+            Mux(negative, row.right == Right.MINUS_RESULT_IF_BELOW,
+                row.right == Right.MINUS_RESULT_IF_ABOVE)
+        )  # fmt: skip
+        counting = row.right == Right.COUNT
         m.d.comb += [
             left_total.eq((row.left == Left.RESULT) | ((row.left == Left.NESTED) & starts_over)),
             right_total.eq(row.right >= Right.RESULT),
             invert.eq(
                 (row.right == Right.MINUS_WORD)
-                | (row.right == Right.COUNT)
+                | counting
                 | (row.right == Right.MINUS_RESULT_IF_BELOW)
                 | (row.right == Right.MINUS_RESULT_IF_ABOVE)
                 | (row.right == Right.MINUS_RESULT_IF_RUN_OVER)
@@ -359,21 +364,17 @@ class TileSequencer(wiring.Component):
             m.d.sync += left.eq(Mux(left_total, total, cell_port.data))
         with m.Else():
             m.d.sync += left.eq(0)
-        with m.If(keep_right):
-            m.d.sync += [
-                right.eq(Mux(right_total, total, word_port.data[:width]) ^ invert.replicate(width)),
-                carry.eq(invert),
-            ]
-        with m.Else():
-            m.d.sync += [
-                right.eq(0),
-                carry.eq((row.right == Right.COUNT) & goes_on),
-            ]
+        m.d.sync += [
+            right.eq(Mux(right_total, total, word_port.data[:width]) ^ invert.replicate(width)),
+            carry.eq(Mux(keep_right, invert, counting & goes_on) | keep_by_sign),
+        ]
+        with m.If(~keep_right & ~keep_by_sign):
+            m.d.sync += right.eq(0)
         writes, counts = Signal(), Signal()
         target, whose = Signal(len(row.cell)), Signal(len(row.loop))
         m.d.sync += [
             writes.eq((row.left == Left.ROOT) | (row.left == Left.NESTED)),
-            counts.eq(row.right == Right.COUNT),
+            counts.eq(counting),
             target.eq(cell),
             whose.eq(loop),
         ]
