@@ -142,8 +142,9 @@ class Control(wiring.Component):
 
         step = (DESCRIPTOR_BYTES & -DESCRIPTOR_BYTES).bit_length() - 1
 
+        # ``fetching`` and ``halted`` are registers beside the state, as they steer the memory ports.
         def stop(reason: Value | ErrorCode) -> None:
-            m.d.sync += [code.eq(reason), error.eq(1)]
+            m.d.sync += [code.eq(reason), error.eq(1), self.halted.eq(1)]
             m.next = "HALT"
 
         with m.FSM():
@@ -161,12 +162,14 @@ class Control(wiring.Component):
                 m.next = "FETCH"
             with m.State("FETCH"):
                 m.d.comb += [self.fetch.eq(1), self.clear.eq(1)]
+                m.d.sync += self.fetching.eq(1)
                 m.next = "DESCRIPTOR"
             with m.State("DESCRIPTOR"):
-                m.d.comb += self.fetching.eq(1)
                 with m.If(failed != ErrorCode.NONE):
+                    m.d.sync += self.fetching.eq(0)
                     stop(failed)
                 with m.Elif(self.fetched):
+                    m.d.sync += self.fetching.eq(0)
                     m.next = "CHECK"
             with m.State("CHECK"):
                 with m.If(failed != ErrorCode.NONE):
@@ -204,10 +207,9 @@ class Control(wiring.Component):
                     with m.Else():
                         m.next = "FETCH"
             with m.State("HALT"):
-                m.d.comb += self.halted.eq(1)
                 with m.If(~self.reads_outstanding & ~self.write_waiting):
                     m.d.comb += self.clear.eq(1)
-                    m.d.sync += counting.eq(0)
+                    m.d.sync += [counting.eq(0), self.halted.eq(0)]
                     m.next = "COUNT"
             # A round of turns that began earlier, and a whole one.
             with m.State("COUNT"), m.If(file.round):
