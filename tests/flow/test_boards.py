@@ -23,7 +23,7 @@ class SmallSystem(wiring.Component):
     busy: Signal
 
     def __init__(self, board) -> None:
-        size = board.memory_step * (1 if board.technology == "spram" else 2)
+        size = board.most_memory if board.technology == "spram" else 2 * board.memory_step
         self.memory = OnChipMemory(
             address_bits=17, bus_bytes=2, size=size, technology=board.technology
         )
