@@ -142,7 +142,7 @@ class Control(wiring.Component):
 
         step = (DESCRIPTOR_BYTES & -DESCRIPTOR_BYTES).bit_length() - 1
 
-        # ``fetching`` and ``halted`` are registers beside the state, as they steer the memory ports.
+        # ``fetching`` and ``halted`` are registers beside the state: they steer the memory ports.
         def stop(reason: Value | ErrorCode) -> None:
             m.d.sync += [code.eq(reason), error.eq(1), self.halted.eq(1)]
             m.next = "HALT"
@@ -206,11 +206,10 @@ class Control(wiring.Component):
                         m.next = "COUNT"
                     with m.Else():
                         m.next = "FETCH"
-            with m.State("HALT"):
-                with m.If(~self.reads_outstanding & ~self.write_waiting):
-                    m.d.comb += self.clear.eq(1)
-                    m.d.sync += [counting.eq(0), self.halted.eq(0)]
-                    m.next = "COUNT"
+            with m.State("HALT"), m.If(~self.reads_outstanding & ~self.write_waiting):
+                m.d.comb += self.clear.eq(1)
+                m.d.sync += [counting.eq(0), self.halted.eq(0)]
+                m.next = "COUNT"
             # A round of turns that began earlier, and a whole one.
             with m.State("COUNT"), m.If(file.round):
                 m.d.sync += last_round.eq(1)
