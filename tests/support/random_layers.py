@@ -66,7 +66,7 @@ def random_tile(
         return rng.choice((count, rng.randint(1, count), min(count, rng.randint(1, 4))))
 
     depthwise = mode == "depthwise"
-    while True:
+    for _ in range(5000):
         tile = Tile(
             pick(layer.out_height),
             pick(layer.out_width),
@@ -75,6 +75,7 @@ def random_tile(
         )
         if check_fit(layer, config, tile, mode) is None:
             return tile
+    raise AssertionError(f"no tile of {layer} in mode {mode} fits {config}")
 
 
 def random_arrays(seed: int, layer: ConvLayer):
