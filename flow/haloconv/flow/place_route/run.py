@@ -272,6 +272,10 @@ def _options(device: Device, package: str, speed: str, frequency: float) -> list
     options = [device.option, "--package", package, "--json", "netlist.json"]
     if speed:
         options += ["--speed", speed]
+    if device.family == "ecp5":
+        # The other router, which nextpnr takes by default, does not finish an engine of 8x8 lanes:
+        # it goes on for a few hundred of 150,000 arcs.
+        options += ["--router", "router2"]
     return [*options, "--freq", f"{frequency:g}", "--timing-allow-fail"]
 
 
