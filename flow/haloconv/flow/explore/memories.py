@@ -90,8 +90,8 @@ class Primitives:
         return luts > self.block_cost * blocks
 
 
-# The costs of Yosys 0.70's brams_16kd.txt and lutrams_trellis.txt. The first says 128 for a block; of
-# memories without logic for words read as they are written, one of 127.5 in LUTs goes into a block.
+# The costs of Yosys 0.70's brams_16kd.txt and lutrams_trellis.txt. The first says 128 a block; a
+# memory that would cost 127.5 in LUTs goes into a block, if no word is read as it is written.
 FAMILIES = {
     "ecp5": Primitives({36: 512, 18: 1024, 9: 2048, 4: 4096, 2: 8192, 1: 16384}, 4, 16, 127.0, 4.0),
 }
