@@ -15,6 +15,7 @@ def test_passes(family: str) -> None:
     commands = passes(family, "chip")
     assert commands[0] == "read_rtlil design.il"
     flow = [command for command in commands if command.startswith("synth_")]
+    assert flow
     assert all(" -top chip" in command for command in flow)
     if len(flow) > 1:  # around the step of LUTs, which is replaced
         first, second = (commands.index(command) for command in flow)

@@ -268,7 +268,7 @@ def _implement(
             frequency=design.clock_hz / 1e6,
             constraints=folder / f"{TOP}{board.constraints}",
             bitstream=folder / f"{TOP}{board.bitstream}",
-            progress=lambda done, total: progress(f"placing and routing, {done + 1} of {total}"),
+            progress=lambda done, total: progress(f"placing and routing, {done} of {total} done"),
         )
     finally:
         # Some hundred times the size of the bitstream, and of no use to anybody.

@@ -18,7 +18,13 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "loading": ("datapath.loader", "datapath.gearbox"),
     "writing": ("datapath.writer", "datapath.rows"),
     "elementwise": ("datapath.elementwise", "elementwise"),
-    "walking": ("datapath.sequencer", "datapath.walker", "datapath.segments", "datapath.asked"),
+    "walking": (
+        "datapath.sequencer",
+        "datapath.walker",
+        "datapath.segments",
+        "datapath.ask",
+        "datapath.asked",
+    ),
     "control": (),
 }
 """Groups of blocks and how the paths in them begin, the first match counting; the rest is control.

@@ -236,6 +236,8 @@ def place_and_route(
                 found = json.loads((folder / report).read_text(encoding="utf-8"))
                 return _run(seed, found, blocks, tools, frame)
 
+            # Its WebAssembly is compiled at the first start, which two at once may spoil.
+            run_tool(f"nextpnr for {chosen.name}", [command[0], "--version"], folder=folder)
             with ThreadPoolExecutor(width) as pool:
                 futures = [pool.submit(run, place) for place in range(len(numbers))]
                 try:
