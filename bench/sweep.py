@@ -5,13 +5,13 @@ python bench/sweep.py [SPACE.toml] [-o DIR] [--jobs N]
 
 import argparse
 import json
-import os
 import sys
 import tempfile
 import time
 from pathlib import Path
 
 from haloconv.flow.cli import main as haloconv
+from haloconv.flow.tools import processors
 
 SPACE = Path(__file__).parents[1] / "examples" / "sweep" / "pareto.toml"
 
@@ -21,7 +21,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("space", nargs="?", type=Path, default=SPACE)
     parser.add_argument("-o", "--output", type=Path, help="a folder; one for the time being")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--jobs", type=int, default=processors())
     arguments = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as name:
         folder = arguments.output or Path(name)

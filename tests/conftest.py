@@ -2,9 +2,10 @@
 
 import gc
 import os
-from pathlib import Path
 
 import pytest
+
+from haloconv.flow.tools import processors
 
 from .support.synthesised import common_folder
 
@@ -19,15 +20,7 @@ def pytest_xdist_auto_num_workers() -> int:
     xdist counts physical cores of the whole machine where psutil is there, as Dask brings it: too
     few on hyperthreads, and far too many in a container with a share of a large machine.
     """
-    count = os.cpu_count() or 1
-    if hasattr(os, "sched_getaffinity"):
-        count = len(os.sched_getaffinity(0))
-    quota = Path("/sys/fs/cgroup/cpu.max")
-    if quota.exists():
-        limit, period = quota.read_text().split()
-        if limit != "max":
-            count = min(count, -(-int(limit) // int(period)))
-    return count
+    return processors()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -2,10 +2,12 @@
 
 import re
 import sys
+from pathlib import Path
 
 import pytest
 
-from haloconv.flow.tools import ToolError, find_tool, run_tool
+from haloconv.flow import tools
+from haloconv.flow.tools import ToolError, find_tool, processors, run_tool
 
 
 def test_output() -> None:
@@ -39,3 +41,17 @@ def test_missing_tool() -> None:
         find_tool("no-such-tool-at-all", package="some-package")
     with pytest.raises(ToolError, match="Nothing could not be started"):
         run_tool("Nothing", ["/no/such/tool"])
+
+
+@pytest.mark.parametrize(
+    ("quota", "count"),
+    [("max 100000", 8), ("250000 100000", 3), ("50000 100000", 1), ("9900000 100000", 8)],
+)
+def test_processors_are_those_of_the_container(
+    quota: str, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "cpu.max"
+    file.write_text(quota + "\n")
+    monkeypatch.setattr(tools.os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+    monkeypatch.setattr(tools, "QUOTA", file)
+    assert processors() == count

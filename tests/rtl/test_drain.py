@@ -318,11 +318,12 @@ def test_raw_sums_of_an_engine_with_rounding():
     check(make_config(4, 4, 3, roundings=("double",)), 3, raw=True, bias=True)
 
 
+@pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("raw", [True, False])
-def test_without_a_bank(raw):
+def test_without_a_bank(raw, bias):
     config = make_config(3, 5, 2, psum_bytes=0, roundings=() if raw else ("double",))
     assert config.psum_words == 0
-    check(config, 11, raw=raw, bias=True)
+    check(config, 11, raw=raw, bias=bias)
 
 
 def test_stored_sums_return_after_the_shortest_tile():

@@ -7,14 +7,33 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-__all__ = ["ToolError", "find_tool", "run_tool"]
+__all__ = ["ToolError", "find_tool", "processors", "run_tool"]
 
 LOG_LINES = 5
 """Last lines of a failed tool's log that its error shows."""
 
 
+QUOTA = Path("/sys/fs/cgroup/cpu.max")
+"""Where Linux says which share of the processors a container may use."""
+
+
 class ToolError(RuntimeError):
     """A tool of the FPGA flow is missing or failed; says which, and how its log ends."""
+
+
+def processors() -> int:
+    """Return how many processors this process may use, at least 1.
+
+    Those of the machine may be many more, in a container with a share of it.
+    """
+    count = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        count = len(os.sched_getaffinity(0))
+    if QUOTA.exists():
+        limit, period = QUOTA.read_text(encoding="utf-8").split()
+        if limit != "max":
+            count = min(count, -(-int(limit) // int(period)))
+    return max(count, 1)
 
 
 def find_tool(name: str, *, package: str) -> str:

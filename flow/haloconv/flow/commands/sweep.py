@@ -1,6 +1,5 @@
 """``haloconv sweep``: area, clock and cycles of every point of a space of engines."""
 
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from haloconv.flow import report
 from haloconv.flow.options import json_option
 from haloconv.flow.sweep.jobs import Job, Outcome
-from haloconv.flow.tools import ToolError
+from haloconv.flow.tools import ToolError, processors
 
 __all__ = ["sweep"]
 
@@ -68,7 +67,7 @@ def sweep(
     def workers() -> Workers:
         if dask is not None:
             return DaskWorkers(dask)
-        return LocalWorkers(jobs or os.cpu_count() or 1)
+        return LocalWorkers(jobs or processors())
 
     with Store(folder) as store, _watch() as watch:
         try:

@@ -1,7 +1,6 @@
 """nextpnr on one netlist, with several seeds."""
 
 import json
-import os
 import re
 import shutil
 import statistics
@@ -23,7 +22,7 @@ from haloconv.flow.place_route.report import (
     slowest_clock,
 )
 from haloconv.flow.synthesis.blocks import top_module
-from haloconv.flow.tools import ToolError, find_tool, run_tool
+from haloconv.flow.tools import ToolError, find_tool, processors, run_tool
 from haloconv.planner.validate import check_int
 
 __all__ = ["PlacementError", "PlacementResult", "PlacementRun", "place_and_route"]
@@ -192,7 +191,7 @@ def place_and_route(
     chosen = device_of(device)
     if not seeds:
         raise ValueError("Seeds must be at least one, and there are none")
-    width = os.cpu_count() or 1 if jobs is None else check_int("Jobs", jobs, 1)
+    width = processors() if jobs is None else check_int("Jobs", jobs, 1)
     numbers = [check_int("Seed", seed, 0, 2**31 - 1) for seed in seeds]
     if bitstream is not None and constraints is None:
         raise ValueError("A bitstream needs constraints that say which pin each port has")

@@ -37,6 +37,9 @@ PARAMETERS = (
     Parameter("weight_zero_points", "Weight zero points"),
     Parameter("units", "Units"),
     Parameter("address_bits", "Address", "bit"),
+    Parameter("tiles_ahead", "Tiles ahead"),
+    Parameter("serial_requantizers", "Serial requantisers"),
+    Parameter("counters", "Counters"),
     Parameter("tile", "Tile"),
 )
 DERIVED = ("requant_lanes",)
