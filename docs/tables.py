@@ -16,6 +16,9 @@ The host sees 32-bit words; a 64-bit counter takes two, low word first. To run a
 the byte address of the first descriptor (a multiple of the bus width) to `program_low`, sets bit 0
 of `control`, and waits until bit 0 of `status` is low: bit 1 then says done, bit 2 error.
 
+An engine without counters (`counters` of its configuration off, bit 11 of `options` 0) counts
+`cycles` and `layers` alone: its other counters were not built and read 0, whatever happens.
+
 | Word | Register | Bits | Meaning |
 |---:|---|---:|---|
 """

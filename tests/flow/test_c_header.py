@@ -58,6 +58,7 @@ def test_values(program: NetworkProgram) -> None:
     # By the register map: 2 lanes, 2 split lanes, 4 bytes, 2 requantisers.
     assert found["BUILT_LANES"] == "0x02040202u" and found["BUILT_IDENTITY"] == "0x48414C4Fu"
     assert (found["REG_CONTROL"], found["REG_STATUS"], found["REG_CYCLES"]) == ("8u", "9u", "16u")
+    assert found["OPTIONS_COUNTERS"] == "0x800u"
     assert (found["ERROR_NONE"], found["ERROR_ABORTED"]) == ("0u", "5u")
     assert "/* Host, operator 1: LOGISTIC, tensors 3 to 4 */" in text
 

@@ -1,6 +1,16 @@
 """The register map is a contract with drivers: places and codes are written out here."""
 
-from haloconv.planner.registers import COUNTERS, IDENTITY, REVISION, ErrorCode, Register
+import pytest
+
+from haloconv.planner.registers import (
+    COUNTERS,
+    COUNTERS_BUILT,
+    IDENTITY,
+    REVISION,
+    ErrorCode,
+    Register,
+    built_counters,
+)
 
 
 def test_identity_reads_halo():
@@ -53,6 +63,13 @@ def test_counters_go_by_their_registers_names():
         for register in Register
         if register.name.endswith(("CYCLES", "BYTES"))
     }
+
+
+@pytest.mark.parametrize("others", [0, 0xFFFF_F7FF])
+def test_a_bit_of_the_options_tells_counters_that_are_not_built_from_zeros(others):
+    assert COUNTERS_BUILT == 0x800
+    assert built_counters(others) == {"cycles": Register.CYCLES}
+    assert built_counters(others | COUNTERS_BUILT) == COUNTERS
 
 
 def test_error_codes():

@@ -145,7 +145,7 @@ def play(bench, config=CONFIG, **options):
         EngineConfig(
             out_lanes=64, split_lanes=64, bus_bytes=32, input_bytes=1 << 16, bias_bytes=1024,
             roundings=ROUNDINGS, weight_zero_points=False, address_bits=16,
-            units=("elementwise", "max_pool"),
+            units=("elementwise", "max_pool"), counters=False,
         ),
     ],
 )  # fmt: skip
@@ -164,6 +164,8 @@ def test_identity_and_configuration(config):
         assert options >> 8 & 1 == config.weight_zero_points
         assert options >> 9 & 1 == ("elementwise" in config.built_units)
         assert options >> 10 & 1 == ("max_pool" in config.built_units)
+        assert options >> 11 & 1 == config.counters
+        assert options >> 12 & 0b1111 == 0
         assert options >> 16 == config.address_bits
         assert await host.read(Register.INPUT_WORDS) == config.input_words
         assert await host.read(Register.WEIGHT_WORDS) == config.weight_words

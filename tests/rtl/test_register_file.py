@@ -10,7 +10,7 @@ from amaranth.back import rtlil
 
 from haloconv.planner.config import EngineConfig
 from haloconv.planner.descriptor import DESCRIPTOR_BYTES
-from haloconv.planner.registers import COUNTERS, IDENTITY, Register
+from haloconv.planner.registers import COUNTERS, IDENTITY, Register, built_counters
 from haloconv.rtl.register_file import ROUND, RegisterFile
 from haloconv.sim.streams import simulate
 
@@ -120,6 +120,7 @@ def test_every_event_is_counted(seed, most):
             for register in (Register.LAYERS, Register.ERROR_DETAIL):
                 assert await player.read(register) == player.layers
             await player.ctx.tick().repeat(player.rng.randint(1, ROUND))
+        assert built_counters(await player.read(Register.OPTIONS)) == COUNTERS
 
     play(bench, seed, most)
 
@@ -156,6 +157,9 @@ def test_cycles_alone():
         assert player.sums["compute_cycles"] and player.sums["program_bytes"]
         expected = {name: count if name == "cycles" else 0 for name, count in player.sums.items()}
         assert await player.read_all() == expected
+        # The host is told that the zeros are none.
+        built = built_counters(await player.read(Register.OPTIONS))
+        assert built == {"cycles": Register.CYCLES}
         assert await player.read(Register.LAYERS) == player.layers > 0
 
     play(bench, config=replace(CONFIG, counters=False))

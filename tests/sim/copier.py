@@ -6,7 +6,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from haloconv.planner.registers import ErrorCode, Register
+from haloconv.planner.registers import COUNTERS_BUILT, ErrorCode, Register
 from haloconv.rtl.ports import MemorySignature, RegisterSignature, WriteBeat
 
 __all__ = ["QUIRKS", "Copier", "NestedCopier"]
@@ -36,7 +36,8 @@ class Copier(wiring.Component):
     and ``drain_stall_cycles`` those in which a write waits.
 
     With addresses of 32 bits, the upper half of the program address is the index in
-    :data:`QUIRKS` of a fault that it shows: one netlist for all of them.
+    :data:`QUIRKS` of a fault that it shows: one netlist for all of them. OPTIONS read
+    as ``options`` says.
     """
 
     registers: wiring.PureInterface
@@ -50,7 +51,9 @@ class Copier(wiring.Component):
         address_bits: int = 32,
         bus_bytes: int = 8,
         window: int = 16,
+        options: int = COUNTERS_BUILT,
     ) -> None:
+        self._options = options
         self._length = length
         self._destination = destination
         self._address_bits = address_bits
@@ -99,6 +102,7 @@ class Copier(wiring.Component):
 
         words = {
             Register.IDENTITY: 0x434F5059,
+            Register.OPTIONS: self._options,
             Register.STATUS: status,
             Register.ERROR_CODE: error,
             Register.ERROR_DETAIL: to_write,

@@ -109,6 +109,14 @@ def test_copy_without_stalls():
     assert result.traffic.written_bytes == 403
 
 
+def test_counters_that_are_not_built_are_none_of_the_result():
+    dut = Copier(length=403, destination=DESTINATION, options=0xFFFF_F7FF)
+    result = run(dut, image(), program_address=SOURCE, max_cycles=20_000)
+    assert result.counters.keys() == {"cycles"}
+    assert result.counters["cycles"] == copy("amaranth").counters["cycles"]
+    assert result.registers["options"] == 0xFFFF_F7FF
+
+
 def test_cycle_of_each_host_access():
     """The start bit is written in cycle 2 and the end is seen two cycles after the last write.
 

@@ -7,7 +7,14 @@ from haloconv.planner.config import EngineConfig
 from haloconv.planner.network import NetworkTensor
 from haloconv.planner.network_program import EngineRun, NetworkProgram
 from haloconv.planner.program import ALIGNMENT
-from haloconv.planner.registers import COUNTERS, IDENTITY, REVISION, ErrorCode, Register
+from haloconv.planner.registers import (
+    COUNTERS,
+    COUNTERS_BUILT,
+    IDENTITY,
+    REVISION,
+    ErrorCode,
+    Register,
+)
 from haloconv.planner.version import __version__
 
 __all__ = ["HEADER", "built_words", "c_header"]
@@ -61,6 +68,8 @@ def _lines(program: NetworkProgram) -> Iterator[str]:
     for register in Register:
         wide = " /* 64 bits */" if register in COUNTERS.values() else ""
         yield _define(f"REG_{register.name}", f"{int(register)}u{wide}")
+    yield "/* Where this bit of the options is 0, all counters but that of cycles read 0. */"
+    yield _define("OPTIONS_COUNTERS", f"0x{COUNTERS_BUILT:X}u")
     yield _define("CONTROL_START", "0x1u")
     yield _define("CONTROL_ABORT", "0x2u")
     yield _define("STATUS_BUSY", "0x1u")

@@ -2,7 +2,15 @@
 
 from enum import IntEnum
 
-__all__ = ["COUNTERS", "IDENTITY", "REVISION", "ErrorCode", "Register"]
+__all__ = [
+    "COUNTERS",
+    "COUNTERS_BUILT",
+    "IDENTITY",
+    "REVISION",
+    "ErrorCode",
+    "Register",
+    "built_counters",
+]
 
 IDENTITY = 0x48414C4F
 """Register 0 of every engine: "HALO"."""
@@ -21,7 +29,7 @@ class Register(IntEnum):
     """[7:0] Pm, [15:8] Pr, [23:16] bus bytes, [31:24] Q."""
     OPTIONS = 3
     """[4:0] rounding modes built in, by code; [8] weight zero points; [9] elementwise unit; [10]
-    maximum pooling; [31:16] address bits."""
+    maximum pooling; [11] all counters, else that of cycles alone; [31:16] address bits."""
     INPUT_WORDS = 4
     """Words of one half of one halo buffer bank."""
     WEIGHT_WORDS = 5
@@ -82,6 +90,16 @@ COUNTERS: dict[str, Register] = {
     "program_bytes": Register.PROGRAM_BYTES,
 }
 """The 64-bit counters by the names that results show."""
+
+COUNTERS_BUILT = 1 << 11
+"""The bit of OPTIONS that says that there are all counters."""
+
+
+def built_counters(options: int) -> dict[str, Register]:
+    """Return the counters of the engine whose OPTIONS read so; the others read 0."""
+    if options & COUNTERS_BUILT:
+        return dict(COUNTERS)
+    return {"cycles": Register.CYCLES}
 
 
 class ErrorCode(IntEnum):

@@ -9,7 +9,7 @@ from amaranth.utils import bits_for
 
 from haloconv.planner.config import UNITS, EngineConfig
 from haloconv.planner.descriptor import DESCRIPTOR_BYTES
-from haloconv.planner.registers import COUNTERS, IDENTITY, REVISION, Register
+from haloconv.planner.registers import COUNTERS, COUNTERS_BUILT, IDENTITY, REVISION, Register
 from haloconv.planner.requantization import ROUNDINGS
 from haloconv.rtl.tile_loader import LoadedBytes
 
@@ -52,7 +52,7 @@ class RegisterFile(wiring.Component):
 
     Resources: a block RAM of 64 words of 32 bits with two read ports, a 32-bit adder, a register of
     five bits for each counter of cycles and of at most 11 for each counter of bytes. Where
-    ``config.counters`` is False, of all these only that of cycles.
+    ``config.counters`` is False, of these registers only that of cycles.
 
     Parameters
     ----------
@@ -185,6 +185,7 @@ class RegisterFile(wiring.Component):
         options = sum(1 << ROUNDINGS.index(name) for name in config.built_roundings)
         options |= config.weight_zero_points << 8 | config.address_bits << 16
         options |= sum(1 << (9 + UNITS.index(name)) for name in config.built_units)
+        options |= COUNTERS_BUILT if config.counters else 0
         lanes = config.out_lanes | config.split_lanes << 8 | config.bus_bytes << 16
         return {
             Register.IDENTITY: IDENTITY,

@@ -11,7 +11,7 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
-from haloconv.planner.registers import COUNTERS, Register
+from haloconv.planner.registers import COUNTERS, Register, built_counters
 from haloconv.planner.validate import check_int
 from haloconv.sim.backends.job import (
     BackendUnavailable,
@@ -114,7 +114,7 @@ class RunResult:
     status, error_code, error_detail : int
         The registers of these names.
     counters : dict of str to int
-        By the names of :data:`haloconv.planner.registers.COUNTERS`.
+        By the names of :data:`haloconv.planner.registers.COUNTERS`; those that are built.
     registers : dict of str to int
         The other registers by lower-case name.
     traffic : MemoryTraffic
@@ -252,7 +252,8 @@ def _shares(stalls: Stalls) -> tuple[float, float, float]:
 def _result(outcome: Outcome, choice: BackendChoice, seconds: float) -> RunResult:
     words = outcome.words
     counters = {
-        name: words[register] | words[register + 1] << 32 for name, register in COUNTERS.items()
+        name: words[register] | words[register + 1] << 32
+        for name, register in built_counters(words[Register.OPTIONS]).items()
     }
     registers = {
         register.name.lower(): words[register]

@@ -17,7 +17,13 @@ from haloconv.flow.boards.manifest import IMAGE, MANIFEST
 from haloconv.flow.network_inputs import seeded_inputs
 from haloconv.planner.config import EngineConfig
 from haloconv.planner.network_file import read_network
-from haloconv.planner.registers import IDENTITY, REVISION, Register
+from haloconv.planner.registers import (
+    COUNTERS,
+    COUNTERS_BUILT,
+    IDENTITY,
+    REVISION,
+    Register,
+)
 from haloconv.rtl.board.on_chip_memory import read_latency
 from haloconv.sim.backends import cxxrtl
 from haloconv.sim.board.compiled import CompiledBoard, compile_board
@@ -198,14 +204,16 @@ def test_no_engine_is_told(chain) -> None:
 class StubEngine(fake.FakeBoard):
     """A board whose engine takes its time, or for ever; it computes nothing."""
 
-    def __init__(self, program: BoardProgram, *, polls: int, lost_starts: int = 0) -> None:
+    def __init__(
+        self, program: BoardProgram, *, polls: int, lost_starts: int = 0, counters: bool = True
+    ) -> None:
         config = program.manifest.config
         super().__init__(size=program.manifest.memory_bytes)
         self.registers[:8] = [
             IDENTITY,
             REVISION,
             config.out_lanes | config.split_lanes << 8 | config.bus_bytes << 16,
-            config.address_bits << 16,
+            config.address_bits << 16 | (COUNTERS_BUILT if counters else 0),
             config.input_words,
             config.weight_words,
             config.psum_words,
@@ -253,6 +261,20 @@ def test_a_lost_start_begins_the_network_anew(chain) -> None:
     engine_runs = sum(step.program_address is not None for step in program.manifest.steps)
     assert engine_runs == 2
     assert board.starts > engine_runs
+
+
+@pytest.mark.parametrize("counters", [True, False])
+def test_counters_are_those_that_the_board_says_are_built(chain, counters: bool) -> None:
+    """Zeros of counters that are not built are no counts."""
+    _, folder = chain
+    program = read_program(folder)
+    board = StubEngine(program, polls=1, counters=counters)
+    board.registers[Register.CYCLES : Register.CYCLES + 2] = [7, 1]
+    result = BoardHost(Link(board), program).run(seeded_inputs(program.network, 1))
+    runs = sum(step.program_address is not None for step in program.manifest.steps)
+    assert result.counters["cycles"] == runs * (1 << 32 | 7)
+    others = dict.fromkeys(set(COUNTERS) - {"cycles"}, 0) if counters else {}
+    assert result.counters == {"cycles": result.counters["cycles"]} | others
 
 
 def test_inputs_are_checked(chain) -> None:

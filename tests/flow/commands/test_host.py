@@ -2,14 +2,17 @@
 
 import importlib.util
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from haloconv.flow.boards import host_program
 from haloconv.flow.cli import main
 from haloconv.planner.network_file import read_network
+from haloconv.planner.registers import COUNTERS, Register
 from haloconv.sim.backends import cxxrtl
 from haloconv.sim.network_golden import golden_network
 
@@ -59,6 +62,25 @@ def test_json(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert values["different_outputs"] is None and values["runs_equal"]
     assert values["counters"]["output_bytes"] == 6 * 6 * (4 + 3)
     assert values["engine_seconds"] == values["counters"]["cycles"] / 50e6
+
+
+@compiled
+def test_counters_that_are_not_built(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They are no zeros."""
+    # As if this board's options lacked their bit: to compile another board takes long.
+    monkeypatch.setattr(host_program, "built_counters", lambda _: {"cycles": Register.CYCLES})
+    assert main(["host", str(folder), "--simulate"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("not built") == len(COUNTERS) - 1
+    for name in COUNTERS:
+        (row,) = re.findall(rf"^ *{name.replace('_', ' ')} +(\S.*?) *$", out, re.MULTILINE)
+        assert (row == "not built") == (name != "cycles")
+    assert main(["host", str(folder), "--simulate", "--json"]) == 0
+    values = json.loads(capsys.readouterr().out)
+    assert values["counters"].pop("cycles") > 0
+    assert values["counters"] == dict.fromkeys(set(COUNTERS) - {"cycles"})
 
 
 @compiled

@@ -14,7 +14,7 @@ from haloconv.flow.boards.link import Link, LinkError, LostAnswer
 from haloconv.flow.boards.manifest import IMAGE, Manifest, read_manifest
 from haloconv.planner.network import ElementwiseNode, HostNode, MoveNode, Network
 from haloconv.planner.network_file import read_network
-from haloconv.planner.registers import COUNTERS, IDENTITY, REVISION, Register
+from haloconv.planner.registers import IDENTITY, REVISION, Register, built_counters
 from haloconv.sim.host import run_host, run_move
 from haloconv.sim.layer import EngineFault, fault_message
 from haloconv.sim.network_golden import feed_network, look_up
@@ -55,7 +55,9 @@ class BoardResult:
     outputs : list of array
         As the model's outputs, in its types and shapes.
     counters : dict of str to int
-        The engine's, summed over its runs.
+        The engine's, summed over its runs: all of
+        :data:`~haloconv.planner.registers.COUNTERS`, or "cycles" alone where the others are not
+        built.
     engine_seconds : float
         The counted cycles at the board's clock.
     seconds : float
@@ -113,6 +115,7 @@ class BoardHost:
                 f"the board's engine has revision {revision} of the registers, and this program "
                 f"needs {REVISION}; load a bitstream of this version"
             )
+        self._counted = built_counters(options)
         config = self._program.manifest.config
         wanted = (config.out_lanes, config.split_lanes, config.bus_bytes)
         found = (lanes & 0xFF, lanes >> 8 & 0xFF, lanes >> 16 & 0xFF)
@@ -162,7 +165,7 @@ class BoardHost:
         return BoardResult(
             outputs=outputs,
             counters=counters,
-            engine_seconds=counters.get("cycles", 0) / self._program.manifest.clock_hz,
+            engine_seconds=counters["cycles"] / self._program.manifest.clock_hz,
             seconds=time.perf_counter() - started,
         )
 
@@ -184,7 +187,7 @@ class BoardHost:
         }
         for index, value in given.items():
             self._put(index, value, values)
-        counters: dict[str, int] = {}
+        counters = dict.fromkeys(self._counted, 0)
         for step in manifest.steps:
             if step.program_address is not None:
                 self._start(step.program_address)
@@ -193,7 +196,7 @@ class BoardHost:
                     code, detail = self._link.read_registers(Register.ERROR_CODE, 2)
                     raise EngineFault(fault_message(code, detail))
                 for name, count in self._counters().items():
-                    counters[name] = counters.get(name, 0) + count
+                    counters[name] += count
                 continue
             assert step.node is not None
             node = network.nodes[step.node]
@@ -249,9 +252,9 @@ class BoardHost:
                 )
 
     def _counters(self) -> dict[str, int]:
-        first = min(COUNTERS.values())
-        words = self._link.read_registers(first, max(COUNTERS.values()) + 2 - first)
+        first, last = min(self._counted.values()), max(self._counted.values())
+        words = self._link.read_registers(first, last + 2 - first)
         return {
             name: words[register - first] | words[register - first + 1] << 32
-            for name, register in COUNTERS.items()
+            for name, register in self._counted.items()
         }

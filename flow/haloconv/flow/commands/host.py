@@ -55,6 +55,7 @@ def host(
     """
     from haloconv.flow.boards.host_program import BoardHost, read_program
     from haloconv.flow.boards.link import Link
+    from haloconv.planner.registers import COUNTERS
 
     if (port is None) != simulate:
         raise click.UsageError("give --port, or --simulate in its place")
@@ -93,7 +94,7 @@ def host(
             {
                 "board": program.manifest.board,
                 "clock_mhz": program.manifest.clock_hz / 1e6,
-                "counters": result.counters,
+                "counters": {name: result.counters.get(name) for name in COUNTERS},
                 "different_outputs": different if check else None,
                 "engine_seconds": result.engine_seconds,
                 "loaded_bytes": loaded,
@@ -108,7 +109,7 @@ def host(
         )
         return code
     out = report.console()
-    predicted, cycles = program.manifest.predicted_cycles, result.counters.get("cycles", 0)
+    predicted, cycles = program.manifest.predicted_cycles, result.counters["cycles"]
     off = f", {100 * (cycles - predicted) / predicted:+.2f} % off" if predicted else ""
     out.print(
         f"{report.count(loaded)} bytes loaded, {link.repeats} batches repeated\n"
@@ -117,8 +118,10 @@ def host(
         soft_wrap=True,
     )
     table = report.new_table("counter", "value")
-    for name, value in result.counters.items():
-        table.add_row(name.replace("_", " "), report.count(value))
+    for name in COUNTERS:
+        counted = name in result.counters
+        value = report.count(result.counters[name]) if counted else "not built"
+        table.add_row(name.replace("_", " "), value)
     out.print(table)
     out.print(output_lines(network, result.outputs), soft_wrap=True)
     if not same:
