@@ -81,7 +81,8 @@ def queue_latency(config: EngineConfig) -> int:
 
 def result_latency(config: EngineConfig) -> int:
     """Cycles from the last step of a group of sums until its first row can be written."""
-    drain = 1 + tree_levels(config) + 1  # shadow register, tree, start of the sum
+    # A register of the sums, the shadow or that of lanes that keep them; tree; start of the sum.
+    drain = 1 + tree_levels(config) + 1
     return lanes_latency(config) + drain + requantizer_latency(config) + queue_latency(config)
 
 

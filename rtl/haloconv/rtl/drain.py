@@ -60,10 +60,10 @@ class OtherRow(data.StructLayout):
 
 
 class Drain(wiring.Component):
-    """A shadow register takes all sums of a group at once and gives them out, Q output channels a
-    cycle, while the lanes work on the next group: column by column in the row modes, the sum of all
-    columns in channel mode. The first input channel tile starts from the bias, later ones from the
-    accumulator bank; only the last one is requantised.
+    """Takes all sums of a group at once into a shadow register and gives them out, Q output
+    channels a cycle, while the lanes work on the next group: column by column in the row modes, the
+    sum of all columns in channel mode. The first input channel tile starts from the bias, later
+    ones from the accumulator bank; only the last one is requantised.
 
     One tree of adders does both, without a multiplexer: its first level lets one column of a pair
     through or both, and those behind it clear what they do not want::
@@ -72,15 +72,16 @@ class Drain(wiring.Component):
         shadow 1 -> mask --'   (cleared) ---'
 
     The second column of a pair is masked while it is the turn of the first, which is cleared once
-    it was taken. Beside serial requantisers the lanes keep the sums themselves, and are told to
-    shift them, and to clear a column that was taken.
+    it was taken. Beside serial requantisers there is no shadow register, and the next group has to
+    wait: the lanes keep the sums, and are told to shift them, and to clear a column that was taken.
 
-    Timing: the first row of a group leaves :attr:`latency` cycles after ``load``; a row a cycle.
-    The caller leaves room: a group takes columns * ceil(channels / Q) rows, and nothing stalls.
-    With serial requantisers each row takes 32 cycles.
+    Timing: the first row of a group leaves :attr:`latency` cycles after ``load``; a row a cycle,
+    with serial requantisers one in 32 cycles. The caller leaves room: a group takes columns *
+    ceil(channels / Q) rows, and nothing stalls.
 
-    Resources: Pm * Pr shadow registers, Q trees of Pr sums, Q adders of 32 bits, Q requantisers,
-    the accumulator bank of psum_words words of 32 * Q bits, the parameter table.
+    Resources: Pm * Pr shadow registers (none beside serial requantisers), Q trees of Pr sums, Q
+    adders of 32 bits, Q requantisers, the accumulator bank of psum_words words of 32 * Q bits, the
+    parameter table.
 
     Parameters
     ----------
@@ -156,7 +157,8 @@ class Drain(wiring.Component):
 
     @property
     def latency(self) -> int:
-        """Cycles from ``load`` to the group's first result row: shadow, tree, start, result."""
+        """Cycles from ``load`` to the group's first result row: the sums in their register
+        (the shadow, or beside serial requantisers the lanes' own), tree, start, result."""
         return 1 + self.levels + 1 + self._requantizers[0].latency
 
     def elaborate(self, platform) -> Module:
@@ -170,7 +172,7 @@ class Drain(wiring.Component):
         elementwise = "elementwise" in config.built_units
         serial = self._pace > 1
 
-        # The place in the shadow register.
+        # The place in the group at hand.
         token = Signal(DrainToken(config), reset_less=True)
         active = Signal()
         columns_left = Signal(bits_for(lanes_split))
@@ -232,16 +234,17 @@ class Drain(wiring.Component):
 
         # Stages 1 and on: Q sums, or columns, through the tree. Bank and table are asked a cycle
         # before they are needed.
+        channel_mode = Signal()
+        m.d.sync += channel_mode.eq(d.mode == MODES.index("channel"))
         if serial:
             # The lanes keep their sums: what comes next in a column moves to its first lanes.
-            all_columns = self._channel_mode(m)
             for r in range(lanes_split):
-                here = begins & (all_columns | (column == r))
+                here = begins & (channel_mode | (column == r))
                 m.d.comb += [
                     self.shift[r].eq(here),
                     self.clear[r].eq(begins & step_last & (column_last | (column == r))),
                 ]
-        picked = self._tree(m, platform, column, step, active & step_last & ends)
+        picked = self._tree(m, platform, channel_mode, column, step, active & step_last & ends)
         beside = {
             "first": token.first_c,
             "last": token.last_c,
@@ -368,11 +371,6 @@ class Drain(wiring.Component):
             m.d.comb += unit.start.eq(start)
         return held[0], held[1]
 
-    def _channel_mode(self, m: Module) -> Signal:
-        channel_mode = Signal()
-        m.d.sync += channel_mode.eq(self.descriptor.mode == MODES.index("channel"))
-        return channel_mode
-
     def _shadow(self, m: Module, column: Value, taken: Value) -> list[list[Value]]:
         """Registers of all sums of a group, by column."""
         lanes_out, lanes_split = self._config.out_lanes, self._config.split_lanes
@@ -391,7 +389,13 @@ class Drain(wiring.Component):
         return shadow
 
     def _tree(
-        self, m: Module, platform: object, column: Value, step: Value, taken: Value
+        self,
+        m: Module,
+        platform: object,
+        channel_mode: Value,
+        column: Value,
+        step: Value,
+        taken: Value,
     ) -> list[Value]:
         """Return for Q channels the sum of all columns in channel mode, of one in the others.
 
@@ -404,7 +408,6 @@ class Drain(wiring.Component):
             config.split_lanes,
         )
         shape = sum_shape(config)
-        channel_mode = self._channel_mode(m)
         serial = self._pace > 1
         if serial:
             shadow = [[self.sums[r][k] for k in range(q)] for r in range(lanes_split)]

@@ -292,7 +292,7 @@ class Engine(wiring.Component):
 
     Timing: variable; haloconv.planner predicts it.
 
-    Resources: those of its blocks; docs/architecture.md, "Area", has a measured figure.
+    Resources: those of its blocks; docs/area.md has measured figures.
 
     Parameters
     ----------

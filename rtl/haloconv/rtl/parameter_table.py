@@ -38,7 +38,9 @@ class ParameterWrite(data.StructLayout):
 class ParameterTable(wiring.Component):
     """Q channels a row, a row for each drain step.
 
-    Timing: latency 1; one read and one write a cycle. A write can be read in the next cycle.
+    Timing: latency 1; one read and one write a cycle. A write can be read in the next cycle. A word
+    that is read as it is written gives anything (:func:`~haloconv.rtl.block_memory.block_memory`):
+    the drain has one half of the rows while the other is written.
 
     Resources: Q memories of 32 bits and Q of 38 bits, 2 * channel_groups * ceil(Pm / Q) rows each.
 

@@ -50,9 +50,11 @@ class RegisterFile(wiring.Component):
 
     Timing: a register reads back one cycle after its address, whatever the counters do.
 
-    Resources: a block RAM of 64 words of 32 bits with two read ports, a 32-bit adder, a register of
-    five bits for each counter of cycles and of at most 11 for each counter of bytes. Where
-    ``config.counters`` is False, of these registers only that of cycles.
+    Resources: a memory of 64 words of 32 bits with two read ports, which takes two block RAMs; a
+    32-bit adder; a register of six bits for each counter of cycles, of at most 13 for each counter
+    of bytes, and of one for the descriptors read and one for those finished. Where
+    ``config.counters`` is False, of these registers only those of cycles and of descriptors
+    finished.
 
     Parameters
     ----------

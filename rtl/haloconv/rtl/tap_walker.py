@@ -44,12 +44,13 @@ class TapWalker(wiring.Component):
     """The loop nest inside a tile: output row, column step, group of Pm output channels, kernel
     row, kernel column, channel step.
 
-    A group of sums is issued without a gap; only its last step may wait: for the drain of the
+    A group of sums is issued without a gap, but its last step may wait: for the drain of the
     group before, which takes a known number of cycles, and for room behind the requantisers.
-    Nothing behind the walker ever stalls.
+    Beside serial requantisers its first step waits as well, until the lanes have let go of the sums
+    of the group before. Nothing behind the walker ever stalls.
 
     Timing: a step a cycle; two cycles from the end of a tile to the first step of the next, if that
-    was offered a cycle before. ``mask`` follows its step by two cycles.
+    was offered a cycle before and nothing has to wait. ``mask`` follows its step by two cycles.
 
     Resources: one position adder over six nested loops, each with a counter as wide as the buffers
     allow; :class:`EdgeMask`.

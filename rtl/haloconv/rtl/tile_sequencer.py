@@ -57,7 +57,7 @@ class TileSequencer(wiring.Component):
     which the last consumer took the tile before, and one.
 
     Resources: an adder as wide as an address, two block RAMs (the descriptor's words, the running
-    values), a ROM of 48 rows of 34 bits, a register for each field of a tile, four FIFOs of
+    values), a ROM of 45 rows of 34 bits, a register for each field of a tile, four FIFOs of
     ``tiles_ahead`` tiles or none.
 
     Parameters

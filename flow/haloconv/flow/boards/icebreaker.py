@@ -16,9 +16,11 @@ ENGINE = {
     "bus_bytes": 2,
     "budget": 4160,
     "requant_lanes": 1,
-    # Memories cannot be small here, and the lanes take all multipliers.
+    # Memories cannot be small here.
     "tiles_ahead": 0,
+    # The lanes take all multipliers.
     "serial_requantizers": True,
+    # Those beside that of cycles cost logic cells, which are what runs out here.
     "counters": False,
 }
 
