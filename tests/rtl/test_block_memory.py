@@ -10,7 +10,7 @@ from amaranth.hdl import Module
 
 from haloconv.planner.config import EngineConfig
 from haloconv.planner.tile import MODES, ORDERS, Tile, check_fit
-from haloconv.rtl import engine
+from haloconv.rtl import drain, engine
 from haloconv.rtl.block_memory import block_memory
 from haloconv.sim.golden import convolve
 
@@ -40,13 +40,13 @@ class Watch:
 
     def __init__(self, config, monkeypatch):
         self.config = config
-        self.steps = self.reuses = 0
-        self.nearest = {"input": 10**6, "weights": 10**6}
+        self.steps = 0
+        self.nearest = {"input": 10**6, "weights": 10**6, "parameters": 10**6}
         self._read = {}
         blocks = {}
 
-        def recorded(name):
-            kind = getattr(engine, name)
+        def recorded(name, module=engine):
+            kind = getattr(module, name)
 
             def record(*args, **options):
                 blocks[name] = kind(*args, **options)
@@ -54,11 +54,21 @@ class Watch:
 
             return record
 
-        for name in ("TapWalker", "OperandSelect", "HaloBuffer", "WeightBuffer"):
+        for name in (
+            "TapWalker",
+            "OperandSelect",
+            "HaloBuffer",
+            "WeightBuffer",
+            "MacLanes",
+            "Drain",
+        ):
             monkeypatch.setattr(engine, name, recorded(name))
+        monkeypatch.setattr(drain, "ParameterTable", recorded("ParameterTable", drain))
         self.bench = EngineBench(config)
         self.walker, self.operands = blocks["TapWalker"], blocks["OperandSelect"]
         self.halo, self.weights = blocks["HaloBuffer"], blocks["WeightBuffer"]
+        self.lanes, self.drain = blocks["MacLanes"], blocks["Drain"]
+        self.table = blocks["ParameterTable"]
         self.bench._simulator.add_testbench(self.watch, background=True)
 
     def words(self, bank, word):
@@ -68,27 +78,45 @@ class Watch:
 
     async def watch(self, ctx):
         walker, operands, halo, weights = self.walker, self.operands, self.halo, self.weights
-        weight_wait = halo.latency + operands.latency - weights.latency
-        due = {"input": {}, "weights": {}}
+        table = self.table
+        to_lanes = halo.latency + operands.latency
+        weight_wait = to_lanes - weights.latency
+        # The drain's first row is in the tree a cycle after its load.
+        table_wait = to_lanes + self.lanes.latency + self.drain.levels
+        due = {"input": {}, "weights": {}, "parameters": {}}
         now = 0
         ticks = ctx.tick().sample(
             walker.step, operands.channel_mode, operands.depthwise, halo.read_position,
             halo.write, halo.write_position, weights.read_address, weights.write_rows,
-            weights.write_address,
+            weights.write_address, walker.token, table.read_row, table.write,
         )  # fmt: skip
-        async for _, _, step, channel, depthwise, place, write, at, address, rows, word in ticks:
+        async for (
+            _, _, step, channel, depthwise, place, write, at, address, rows, word, token, row,
+            parameter,
+        ) in ticks:  # fmt: skip
             if step.valid:
                 self.steps += 1
                 mode = "channel" if channel else "depthwise" if depthwise else "row"
                 position = step.position.bank, step.position.word
                 due["input"][now + operands.waits[mode]] = position
                 due["weights"][now + weight_wait] = step.weight
+            if step.last:
+                steps = -(-token.channels // self.config.results_per_cycle)
+                for number in range(token.columns * steps):
+                    wanted = token.parameter_row + number % steps
+                    due["parameters"][now + table_wait + number] = wanted
             read = due["weights"].pop(now, None)
             if read is not None:
                 assert address == read
                 self.note("weights", now, [read])
             if rows:
                 self.check("weights", now, word)
+            read = due["parameters"].pop(now, None)
+            if read is not None:
+                assert row == read
+                self.note("parameters", now, [read])
+            if parameter.bias or parameter.scale:
+                self.check("parameters", now, parameter.row)
             # The address of the halo buffer is registered once more.
             if now in due["input"]:
                 assert (place.bank, place.word) == due["input"][now]
@@ -106,7 +134,6 @@ class Watch:
         """A word is written: when was it read last, if it was since it was written last?"""
         read = self._read.pop((kind, place), None)
         if read is not None:
-            self.reuses += 1
             self.nearest[kind] = min(self.nearest[kind], now - read)
 
 
@@ -134,6 +161,8 @@ def test_no_word_is_read_as_it_is_written(lanes, monkeypatch):
         )
         assert outcome.done
         np.testing.assert_array_equal(outputs, convolve(layer, inputs, weights, bias), str(seed))
-    assert watch.steps and watch.reuses
+    assert watch.steps
+    # Words of all memories are used again.
+    assert max(watch.nearest.values()) < 10**6
     # Words are written a cycle after they were read, at the earliest.
     assert min(watch.nearest.values()) >= 1
