@@ -56,6 +56,22 @@ def test_memory_is_whole_banks() -> None:
         memory_for(icebreaker, 145152, 2)
     with pytest.raises(PlanError, match="choose a smaller network or another board"):
         memory_for(BOARDS["arty_a7_35"], 301440, 8)
+    # It fits, but for what a wide port leaves unused of the last bank.
+    with pytest.raises(
+        PlanError,
+        match=r"needs 140000 bytes of memory, which are 196608 in banks for ports of 32 bytes, but "
+        r".* has 188416 on chip; choose a narrower --bus",
+    ):
+        memory_for(BOARDS["arty_a7_35"], 140000, 32)
+
+
+@pytest.mark.parametrize("bus", [1, 16])
+def test_ports_that_the_memory_cannot_have_are_refused(chain: Path, bus: int) -> None:
+    config = replace(config_of(chain), bus_bytes=bus)
+    message = f"must be 2, 4 or 8 bytes wide, not {bus}; choose --bus 2, 4 or 8"
+    with pytest.raises(ValueError, match=message):
+        design_board(BOARDS["icebreaker"], read_network(chain), config)
+    assert design_board(BOARDS["ulx3s_85f"], read_network(chain), config).memory_bytes >= 2048
 
 
 def test_defaults_suit_board_and_network(chain: Path, tmp_path: Path) -> None:

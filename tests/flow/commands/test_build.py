@@ -68,6 +68,10 @@ def test_json(chain: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     [
         (["--board", "icebreaker", "--clock", "13"], "Clock must be one that the PLL makes"),
         (["--board", "ulx3s_85f", "--baud", "20000000"], "Baud rate must be 763 to 12500000"),
+        (
+            ["--board", "icebreaker", "--bus", "16"],
+            "the memory ports must be 2, 4 or 8 bytes wide, not 16; choose --bus 2, 4 or 8",
+        ),
         (["--board", "de10"], "Invalid value for '--board'"),
         ([], "Missing option '--board'"),
     ],

@@ -49,6 +49,8 @@ class Board:
     memory_step, most_memory : int
         Bytes: what a bank of the memory holds on a bus of one byte, and the most that fits beside
         the smallest engine.
+    bus_bytes : tuple of int
+        Widths of the engine's ports that the memory can have.
     engine : mapping of str to value
         Of the engine, by the names of :class:`haloconv.flow.options.EngineOptions`.
     bitstream, constraints : str
@@ -71,6 +73,7 @@ class Board:
     technology: str
     memory_step: int
     most_memory: int
+    bus_bytes: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
     engine: Mapping[str, Any]
     bitstream: str
     constraints: str

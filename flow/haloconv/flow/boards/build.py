@@ -108,12 +108,29 @@ def memory_for(board: Board, image_bytes: int, bus_bytes: int) -> int:
     """
     step = board.memory_step * bus_bytes
     size = -(-image_bytes // step) * step
-    if size > board.most_memory:
+    if image_bytes > board.most_memory:
         raise PlanError(
             f"the network needs {image_bytes} bytes of memory, but {board.title} has "
             f"{board.most_memory} on chip; choose a smaller network or another board"
         )
+    if size > board.most_memory:
+        raise PlanError(
+            f"the network needs {image_bytes} bytes of memory, which are {size} in banks for ports "
+            f"of {bus_bytes} bytes, but {board.title} has {board.most_memory} on chip; choose a "
+            "narrower --bus"
+        )
     return size
+
+
+def _check_bus(board: Board, bus_bytes: int) -> None:
+    """Refuse ports that the board's memory cannot have."""
+    if bus_bytes not in board.bus_bytes:
+        *others, last = map(str, board.bus_bytes)
+        widths = f"{', '.join(others)} or {last}"
+        raise ValueError(
+            f"on the {board.title}, the memory ports must be {widths} bytes wide, not {bus_bytes}; "
+            f"choose --bus {widths}"
+        )
 
 
 def engine_defaults(board: Board, network: Network) -> dict[str, Any]:
@@ -152,8 +169,9 @@ def design_board(
     Raises
     ------
     ValueError
-        If the network, the clock or the rate does not suit the board.
+        If the network, the ports, the clock or the rate do not suit the board.
     """
+    _check_bus(board, config.bus_bytes)
     clock = board.clock(board.clock_hz if clock_hz is None else clock_hz)
     rate = board.baud if baud is None else baud
     cycles = bit_cycles(clock, rate)

@@ -79,6 +79,7 @@ BOARD = Board(
     # A RAM has 16384 words of two bytes; with a wider bus they lie side by side.
     memory_step=16384,
     most_memory=131072,
+    bus_bytes=(2, 4, 8),
     engine=ENGINE,
     bitstream=".bin",
     constraints=".pcf",
