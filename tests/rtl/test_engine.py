@@ -3,6 +3,7 @@
 
 import random
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -14,11 +15,13 @@ from haloconv.planner.program import build_layer_program, read_outputs
 from haloconv.planner.registers import ErrorCode, Register
 from haloconv.planner.requantization import Requantization
 from haloconv.planner.tile import ORDERS, Tile
+from haloconv.rtl import engine as engine_module
 from haloconv.rtl.engine import Engine
 from haloconv.rtl.register_file import ROUND
 from haloconv.sim.backend import run
 from haloconv.sim.golden import convolve
 
+from ..support import engine_bench
 from ..support.engine_bench import ABORT, START, EngineBench
 from ..support.random_layers import random_arrays, random_layer, random_mode, random_tile
 
@@ -257,12 +260,35 @@ def abort_and_recover(bench, cycles, **options):
     return program
 
 
-def test_abort_in_any_cycle(bench):
+def test_a_good_program_behind_each_of_some_aborts(bench):
     """The memory model checks the ports, the bench that they rest afterwards."""
     length = run_well(bench, latency=5).counters["cycles"]
     for abort_at in range(1, length - 2, 97):
         abort_and_recover(bench, [abort_at], latency=5)
         run_well(bench, latency=5)
+
+
+@pytest.mark.slow
+def test_an_abort_in_every_cycle(bench):
+    """Of a program as short as they get with two tiles."""
+    layer = ConvLayer(1, 2, 2, 2, (1, 1))
+    program, expected = small_program(layer=layer, tile=Tile(1, 1, 2, 2))
+
+    def run():
+        outcome = bench.run(program.image, program.program_address, latency=2)
+        assert outcome.done
+        np.testing.assert_array_equal(read_outputs(program, outcome.memory, layer, True), expected)
+        return outcome.counters["cycles"]
+
+    length = run()
+    for abort_at in range(1, length - 2):
+        outcome = bench.run(program.image, program.program_address, abort_at=abort_at, latency=2)
+        check_stopped(outcome, ErrorCode.ABORTED)
+        # At most the descriptor is waited for, and the counters' turns.
+        assert outcome.cycles < abort_at + 80 + 2 * ROUND + 20
+        if not abort_at % 16:
+            assert run() == length
+    assert run() == length
 
 
 def test_aborts_one_after_the_other(bench):
@@ -279,6 +305,103 @@ def test_aborts_under_stalls(bench, seed):
         bench, cycles, latency=25, stalls=(0.6, 0.3, 0.6), seed=seed, outstanding=2 + seed
     )
     run_well(bench, stalls=(0.4, 0.4, 0.4), seed=seed)
+
+
+class Gates:
+    """Sees from the start on what the datapath asks for and what the engine lets through."""
+
+    def __init__(self, monkeypatch):
+        blocks = {}
+
+        def record(module, name):
+            kind = getattr(module, name)
+
+            def make(*args):
+                blocks[name] = kind(*args)
+                return blocks[name]
+
+            monkeypatch.setattr(module, name, make)
+
+        record(engine_bench, "Engine")
+        for name in ("Datapath", "Control", "BurstSplitter"):
+            record(engine_module, name)
+        self.bench = EngineBench(CONFIG, quiet=12)
+        # The engine's blocks come with its elaboration, as the bench makes its simulator.
+        dut, datapath, control = (blocks[name] for name in ("Engine", "Datapath", "Control"))
+        self._sampled = {
+            "access": dut.registers.write & (dut.registers.address == Register.CONTROL),
+            "fetching": control.fetching,
+            "halted": control.halted,
+            "clearing": datapath.clearing,
+            "reading": control.reads_outstanding,
+            "write_waiting": control.write_waiting,
+            "segment": datapath.o_segment.valid,
+            "write": datapath.o.valid,
+            "segment_out": blocks["BurstSplitter"].i.valid,
+            "write_out": dut.memory.write.valid,
+        }
+        self.cycles: list[dict[str, int]] = []
+        self.bench._simulator.add_testbench(self._watch, background=True)
+
+    async def _watch(self, ctx):
+        async for _, _, *values in ctx.tick().sample(*self._sampled.values()):
+            self.cycles.append(dict(zip(self._sampled, values, strict=True)))
+
+    def run(self, **options):
+        """Run the small program; return its outcome, and the cycles from the start's on."""
+        self.cycles.clear()
+        program, _ = small_program()
+        outcome = self.bench.run(program.image, program.program_address, **options)
+        first = next(index for index, cycle in enumerate(self.cycles) if cycle["access"])
+        return outcome, self.cycles[first:]
+
+
+@pytest.mark.parametrize("ready", [True, False])
+@pytest.mark.parametrize("port", ["write", "segment"])
+def test_nothing_leaves_in_the_cycle_that_clears_the_datapath(port, ready, monkeypatch):
+    """The clear comes from a register, a cycle behind the halt: the datapath may begin a write or
+    ask for a segment in the very cycle in which it is cleared."""
+    gates = Gates(monkeypatch)
+    options = {"latency": 5}
+    if not ready:
+        options |= {"stalls": (0.5, 0.0, 0.5), "seed": 4}
+    _, cycles = gates.run(**options)
+    # An abort is acted upon two cycles later, and a halt in which nothing is under way is a cycle.
+    halt, clear = 2, 3
+    begins = [
+        number
+        for number, (before, now) in enumerate(pairwise(cycles), 1)
+        if now[port] and not now["fetching"] and not before["reading"]
+        and not before["write_waiting"] and number > clear
+    ]  # fmt: skip
+    assert begins
+    seen = 0
+    for number in begins[:: len(begins) // 4 + 1]:
+        outcome, cycles = gates.run(abort_at=number - clear, **options)
+        check_stopped(outcome, ErrorCode.ABORTED)
+        assert cycles[number - clear + halt]["halted"]
+        cleared = cycles[number]
+        assert cleared["clearing"] and not cleared["halted"]
+        seen += cleared[port]
+        assert not cleared[f"{port}_out"]
+    assert seen
+    run_well(gates.bench)
+
+
+def test_a_halted_engine_asks_for_nothing(monkeypatch):
+    """While reads are waited for, the datapath goes on asking."""
+    gates = Gates(monkeypatch)
+    _, cycles = gates.run(latency=25)
+    waits = [number for number, cycle in enumerate(cycles) if cycle["segment"] and cycle["reading"]]
+    held = 0
+    for number in waits[5 :: len(waits) // 4]:
+        outcome, cycles = gates.run(abort_at=number - 2, latency=25)
+        check_stopped(outcome, ErrorCode.ABORTED)
+        halted = [cycle for cycle in cycles if cycle["halted"]]
+        assert not any(cycle["segment_out"] for cycle in halted)
+        held += sum(cycle["segment"] for cycle in halted)
+    assert held > 25
+    run_well(gates.bench)
 
 
 def test_an_abort_behind_the_end_is_too_late(bench):
