@@ -4,7 +4,7 @@
 import random
 
 import pytest
-from amaranth import unsigned
+from amaranth import Signal, unsigned
 from amaranth.back import rtlil
 from amaranth.lib import data
 
@@ -49,6 +49,39 @@ def test_a_transfer_a_cycle_each_a_cycle_later():
     simulate(dut, bench)
     assert shown[0][0] == 0
     assert shown[1:] == [(1, value) for value in range(9)]
+
+
+def test_a_reset_in_mid_stream_drops_what_is_held():
+    """What is offered during the reset is lost too, and nothing else."""
+    dut, reset = StreamRegister(unsigned(8)), Signal()
+
+    async def bench(ctx):
+        for ready in (0, 1):
+            ctx.set(dut.o.ready, ready)
+            ctx.set(dut.i.valid, 1)
+            ctx.set(dut.i.payload, 7)
+            await ctx.tick()
+            assert ctx.get(dut.o.valid) and ctx.get(dut.o.payload) == 7
+            ctx.set(dut.i.payload, 8)
+            ctx.set(reset, 1)
+            await ctx.tick()
+            ctx.set(reset, 0)
+            ctx.set(dut.i.valid, 0)
+            assert not ctx.get(dut.o.valid) and ctx.get(dut.i.ready)
+            await ctx.tick()
+            assert not ctx.get(dut.o.valid)
+            # As new.
+            ctx.set(dut.o.ready, 1)
+            ctx.set(dut.i.valid, 1)
+            for value in (9, 10, 11):
+                ctx.set(dut.i.payload, value)
+                await ctx.tick()
+                assert ctx.get(dut.o.valid) and ctx.get(dut.o.payload) == value
+            ctx.set(dut.i.valid, 0)
+            await ctx.tick()
+            assert not ctx.get(dut.o.valid)
+
+    simulate(dut, bench, reset=reset)
 
 
 def test_it_is_ready_while_empty_or_emptied():
