@@ -1,5 +1,6 @@
 """``simulate_layer``, the call that users make: its contract, its options and its refusals."""
 
+import gc
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -196,6 +197,18 @@ def test_waveform_and_progress(tmp_path: Path) -> None:
     assert seen == sorted(seen)
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_waveform_that_cannot_be_written(tmp_path: Path) -> None:
+    """Nothing is run, and no warning of what was not."""
+    layer = ConvLayer(1, 1, 1, 1, (1, 1), has_bias=False)
+    path = tmp_path / "absent" / "wave.vcd"
+    with pytest.raises(FileNotFoundError, match=r"absent.wave\.vcd"):
+        simulate_layer(layer, TINY, **data(layer), vcd=path)
+    with pytest.raises(IsADirectoryError):
+        simulate_layer(layer, TINY, **data(layer), vcd=tmp_path)
+    gc.collect()
+
+
 def test_an_engine_that_hangs_or_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SimulationTimeout, match="50"):
         simulate_layer(LAYER, TINY, max_cycles=50, **data())
@@ -335,6 +348,12 @@ def test_buffers_too_small_name_the_smallest_that_work() -> None:
     for name, size in asked.items():
         with pytest.raises(PlanError, match=name):
             plan_layer(DEEP, replace(grown, **{name: size - 1}))
+
+
+def test_a_layer_without_a_name_is_not_named() -> None:
+    config = replace(TINY, weight_bytes=4, psum_bytes=0)
+    with pytest.raises(PlanError, match=r"^no tile of the layer fits the engine: it takes "):
+        plan_layer(replace(DEEP, name=""), config)
 
 
 def test_needed_sums_without_a_bank() -> None:

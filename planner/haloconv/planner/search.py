@@ -95,7 +95,8 @@ def _too_small(layer: ConvLayer, config: EngineConfig) -> str:
         "few)"
         for name, size in short.items()
     )
-    return f"no tile of layer {layer.name!r} fits the engine: it takes {wants}"
+    which = f"layer {layer.name!r}" if layer.name else "the layer"
+    return f"no tile of {which} fits the engine: it takes {wants}"
 
 
 def _candidate(engine: EngineTerms, order: str, tile: Tile, cycles: int) -> Candidate:

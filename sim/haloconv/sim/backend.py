@@ -210,6 +210,8 @@ def run(
         If the engine breaks the rules of a memory port.
     SimulationTimeout
         If the engine has not stopped after ``max_cycles``.
+    OSError
+        If ``vcd`` cannot be written.
     """
     started = time.perf_counter()
     choice = choose_backend(backend, vcd=vcd is not None)

@@ -118,6 +118,8 @@ def simulate_layer(
     ------
     TypeError, ValueError, PlanError
         For arrays or parameters at fault, before anything runs.
+    OSError
+        If ``vcd`` cannot be written.
     SimulationTimeout, EngineFault
         If the engine does not finish, or stops with an error.
 

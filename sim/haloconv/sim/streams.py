@@ -264,6 +264,8 @@ def simulate(
     ------
     BenchTimeout
         If the testbenches have not ended after ``max_cycles``.
+    OSError
+        If ``vcd`` cannot be written.
     """
     if check_loops:
         _check_loops(dut)
@@ -283,6 +285,9 @@ def simulate(
                 raise BenchTimeout(f"The testbenches did not end within {max_cycles} cycles")
 
     simulator = Simulator(top)
+    if vcd is not None:
+        # A path that cannot be written fails before there are benches that would never run.
+        Path(vcd).open("w").close()
     simulator.add_clock(1e-8)
     for bench in testbenches:
         simulator.add_testbench(bench)

@@ -168,6 +168,9 @@ def simulate(dut: Any, job: Job) -> Outcome:
         finished = True
 
     simulator = Simulator(top)
+    if job.vcd is not None:
+        # A path that cannot be written fails before there is a process that would never run.
+        job.vcd.open("w").close()
     simulator.add_clock(1e-8)
     simulator.add_process(process)
     with ExitStack() as stack:
