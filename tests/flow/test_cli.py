@@ -50,6 +50,26 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["plan", "--shape", "3"], "No such option"),
         (["plan", "missing.tflite"], "File 'missing.tflite' does not exist"),
         (["plan", "--layer", "8x8x4 k3 m8", "--lanes", "8"], "'8' is no pair of lane counts"),
+        (
+            ["plan", "--layer", "8x8x4 k3 m8", "--lanes", "0x0"],
+            r"Invalid value for '--lanes': '0x0' must be two lane counts from 1 to 64, such as 8x8",
+        ),
+        (["simulate", "--layer", "8x8x4 k3 m8", "--lanes", "8x65"], "'8x65' must be two lane"),
+        (
+            ["plan", "--layer", "8x8x4 k3 m8", "--weight-bytes", "64"],
+            r"layer 8x8x4 k3 m8: no tile of the layer fits the engine: it takes weight_bytes \d+",
+        ),
+        *(
+            (arguments, r"Invalid value for '--seed': -1 is not in the range 0<=x<=4294967295\.")
+            for arguments in (
+                ["run", __file__, "--seed", "-1"],
+                ["compile", __file__, "-o", "out", "--seed", "-1"],
+                ["simulate", "--layer", "8x8x4 k3 m8", "--seed", "-1"],
+                ["host", str(Path(__file__).parent), "--simulate", "--seed", "-1"],
+                ["verify", "random", "--seed", "-1"],
+                ["demo", "--seed", "-1"],
+            )
+        ),
         (["plan", "--layer", "8x8x4 k3 m8", "--bus", "3"], "bus_bytes must be a power of two"),
         (["plan", "--layer", "8x8x4 k3 m8", "--budget", "much"], "'much' is no number of bytes"),
         (["plan", "--layer", "8x8x4 k3 m8", "--objective", "area"], "'area' is not one of"),
@@ -87,6 +107,31 @@ def test_files_that_cannot_be_written(capsys: pytest.CaptureFixture[str], tmp_pa
     )
     assert (code, out) == (2, "")
     assert re.fullmatch(r"haloconv: .*file.*: .*\n", err)
+
+
+@pytest.mark.parametrize("command", [["plan"], ["run"], ["compile", "-o", "out"]])
+def test_a_model_cut_short(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, command: list[str]
+) -> None:
+    whole = Path(__file__).parents[2] / "examples" / "digits" / "digits.tflite"
+    path = tmp_path / "short.tflite"
+    path.write_bytes(whole.read_bytes()[:3000])
+    code, out, err = run(capsys, command[0], str(path), *command[1:])
+    assert (code, out) == (2, "")
+    assert err == (
+        "haloconv: short.tflite is damaged or cut short: a place that it refers to is not in its "
+        "3000 bytes; fetch or convert it again\n"
+    )
+
+
+def test_an_onnx_model_where_layers_are_wanted(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "net.onnx").write_bytes(b"")
+    for command in ("plan", "simulate", "verilog", "synth", "pnr"):
+        code, out, err = run(capsys, command, str(tmp_path / "net.onnx"))
+        assert (code, out) == (2, "") and err.count("\n") == 1
+        assert "net.onnx is an ONNX model" in err and "such as haloconv run or compile;" in err
 
 
 def test_damaged_files(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

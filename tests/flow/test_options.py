@@ -41,6 +41,10 @@ def test_lanes() -> None:
     assert LANES.convert("16x4", None, None) == (16, 4)
     with pytest.raises(click.BadParameter, match="'8' is no pair of lane counts; write 8x8"):
         LANES.convert("8", None, None)
+    assert LANES.convert("64x1", None, None) == (64, 1)
+    for lanes in ("0x4", "4x0", "65x4", "4x65"):
+        with pytest.raises(click.BadParameter, match=f"'{lanes}' must be two lane counts from 1"):
+            LANES.convert(lanes, None, None)
 
 
 def test_roundings() -> None:

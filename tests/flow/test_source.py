@@ -48,6 +48,8 @@ def test_one_source_exactly(tmp_path: Path) -> None:
 
 def test_unknown_kind_of_file(tmp_path: Path) -> None:
     with pytest.raises(click.BadParameter, match=r"neither a \.tflite model nor a \.json workload"):
+        read_source(tmp_path / "model.pb", None)
+    with pytest.raises(click.BadParameter, match=r"is an ONNX model, .* haloconv run or compile"):
         read_source(tmp_path / "model.onnx", None)
 
 

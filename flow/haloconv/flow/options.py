@@ -73,7 +73,12 @@ class Lanes(click.ParamType):
         match = re.fullmatch(r"(\d+)[xX](\d+)", str(value).strip())
         if match is None:
             self.fail(f"{value!r} is no pair of lane counts; write 8x8", param, ctx)
-        return int(match[1]), int(match[2])
+        lanes = int(match[1]), int(match[2])
+        if not all(1 <= count <= MOST_LANES for count in lanes):
+            self.fail(
+                f"{value!r} must be two lane counts from 1 to {MOST_LANES}, such as 8x8", param, ctx
+            )
+        return lanes
 
 
 class RoundingList(click.ParamType):
@@ -119,6 +124,8 @@ LANES = Lanes()
 ROUNDING_LIST = RoundingList()
 UNIT_LIST = UnitList()
 
+MOST_LANES = 64
+"""Of either kind, as EngineConfig has it."""
 NETWORK_BUDGET = 65536
 """Bytes of buffers for a network where nothing is said about them."""
 
@@ -366,7 +373,11 @@ objective_option = click.option(
     help="What the tile search minimises first.",
 )
 seed_option = click.option(
-    "--seed", type=int, default=0, show_default=True, help="Of random data and stalls."
+    "--seed",
+    type=click.IntRange(0, 2**32 - 1),
+    default=0,
+    show_default=True,
+    help="Of random data and stalls.",
 )
 figure_option = click.option(
     "--figure",

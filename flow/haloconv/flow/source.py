@@ -141,6 +141,12 @@ def _read_file(path: Path, target: str) -> Source:
             for index, layer in enumerate(workload.layers)
         )
         source = Source(workload.name, items, tuple(str(entry) for entry in workload.skipped))
+    elif path.suffix == ".onnx":
+        raise click.BadParameter(
+            f"{path} is an ONNX model, which only commands for whole networks take, such as "
+            "haloconv run or compile; give a .tflite model or a .json workload",
+            param_hint="SOURCE",
+        )
     else:
         raise click.BadParameter(
             f"{path} is neither a .tflite model nor a .json workload", param_hint="SOURCE"

@@ -232,7 +232,12 @@ def read_tflite(path: str | PathLike[str]) -> TfliteModel:
         return _Reader(path.name, data).model()
     except UnsupportedModel:
         raise
-    # Whatever a damaged offset, length or string makes the generated accessors stumble over.
+    except _Damage as error:
+        raise UnsupportedModel(
+            f"{path.name} is damaged: {error}; fetch or convert it again"
+        ) from error
+    # Whatever a damaged offset, length or string makes the generated accessors stumble over. What
+    # they say of it means nothing to who only has the file.
     except (
         ArithmeticError,
         AttributeError,
@@ -242,8 +247,13 @@ def read_tflite(path: str | PathLike[str]) -> TfliteModel:
         struct.error,
     ) as error:
         raise UnsupportedModel(
-            f"{path.name} is damaged: {type(error).__name__}: {error}; fetch or convert it again"
+            f"{path.name} is damaged or cut short: a place that it refers to is not in its "
+            f"{len(data)} bytes; fetch or convert it again"
         ) from error
+
+
+class _Damage(ValueError):
+    """What is wrong with a file, in words for its user."""
 
 
 class _Reader:
@@ -288,7 +298,7 @@ class _Reader:
     def _count(self, length: int) -> int:
         """Return the length of a vector of tables unless the file is too short to hold it."""
         if 4 * length > len(self._data):
-            raise ValueError(f"a list of {length} entries is longer than the file")
+            raise _Damage(f"a list of {length} entries is longer than the file")
         return length
 
     def _tensor(self, index: int, tensor: Any, buffers: list[Any]) -> TfliteTensor:
@@ -296,7 +306,7 @@ class _Reader:
         dtype = _TYPES.get(kind, f"type {kind}")
         shape = tuple(int(n) for n in _vector(tensor.ShapeAsNumpy(), np.int32))
         if any(n < 0 for n in shape):
-            raise ValueError(f"tensor {index} has shape {shape}")
+            raise _Damage(f"tensor {index} has shape {shape}")
         scales, zero_points, dimension = np.zeros(0, np.float32), np.zeros(0, np.int64), 0
         quantization = tensor.Quantization()
         if quantization is not None:
@@ -327,7 +337,7 @@ class _Reader:
             end = buffer.Offset() + buffer.Size()
             raw = np.frombuffer(self._data[buffer.Offset() : end], np.uint8)
             if raw.size != buffer.Size():
-                raise ValueError(f"tensor {index} lies beyond the end of the file")
+                raise _Damage(f"tensor {index} lies beyond the end of the file")
         else:
             raw = _vector(buffer.DataAsNumpy(), np.uint8)
         # Buffers without bytes, the first of which every computed tensor shares.
@@ -337,7 +347,7 @@ class _Reader:
             return raw
         expected = math.prod(shape) * _DTYPES[dtype].itemsize
         if raw.size != expected:
-            raise ValueError(
+            raise _Damage(
                 f"tensor {index} of shape {shape} and type {dtype} takes {expected} bytes, "
                 f"but the file holds {raw.size}"
             )
@@ -347,7 +357,7 @@ class _Reader:
         found = tuple(int(i) for i in _vector(values, np.int32))
         for i in found:
             if not minimum <= i < count:
-                raise ValueError(f"there is no tensor {i} among {count}")
+                raise _Damage(f"there is no tensor {i} among {count}")
         return found
 
     def _operator(
