@@ -6,8 +6,13 @@ from collections.abc import Callable, Iterator
 
 from haloconv.planner.config import EngineConfig
 from haloconv.planner.errors import PlanError
-from haloconv.planner.estimate import estimate_cycles
-from haloconv.planner.latency import release_latency
+from haloconv.planner.estimate import END_CYCLES, LOAD_CYCLES, estimate_cycles
+from haloconv.planner.latency import (
+    hold_cycles,
+    release_latency,
+    result_latency,
+    row_cycles,
+)
 from haloconv.planner.layer import ConvLayer
 from haloconv.planner.search import search_tiles
 from haloconv.planner.storage import tile_storage
@@ -87,10 +92,17 @@ def walk(
         counted = [fullest] * (len(parts) - 1) + inside[-1:]
         return {start: count for (start, _), count in zip(parts, counted, strict=True)}
 
+    def group(k: int, results: int) -> int:
+        """Cycles from one group of sums to the next."""
+        return max(k + hold_cycles(config, results) - 1, results * row_cycles(config))
+
     rows, columns = inputs("h", 0), inputs("w", 1)
-    cycles = 126 + latency + 30
+    ahead = config.tiles_ahead > 0
+    size_of_scale = 6 if config.weight_zero_points else 5
+    chunk = max(config.word_bytes, pr, pm, size_of_scale)
+    cycles = 51 + 320 // min(bus, 4) + latency + END_CYCLES + result_latency(config)
     held: dict[str, tuple[int, ...]] = {}
-    first = True
+    before: tuple[int, bool, bool] | None = None
     for g in range(1 if mode == "depthwise" else layer.groups):
         for at in itertools.product(*(cut(loop) for loop in order)):
             (h, th), (w, tw), (m, tm), (c, tc) = (
@@ -101,20 +113,23 @@ def walk(
             )
             valid = [min(pm, tm - x) for x in range(0, tm, pm)]
             if mode == "channel":
-                compute = th * tw * sum(max(taps * up(tc, pr), up(v, q)) for v in valid)
+                k = taps * up(tc, pr)
+                compute = th * tw * sum(group(k, up(v, q)) for v in valid)
             else:
                 k = taps * (1 if mode == "depthwise" else tc)
                 runs = [min(pr, tw - x) for x in range(0, tw, pr)]
-                compute = th * sum(max(k, n * up(v, q)) for v in valid for n in runs)
+                compute = th * sum(group(k, n * up(v, q)) for v in valid for n in runs)
             beats = 0
-            if c + tc == in_channels:
+            written = c + tc == in_channels
+            if written:
                 beats = th * tw * sum(up(v * out_bytes, bus) for v in valid)
                 if tm == layer.out_channels and (mode == "channel" or tm <= pm):
                     beats = up(th * tw * tm * out_bytes, bus)
             busy = max(compute + 2, beats)
-            load = 7 + latency
+            load = LOAD_CYCLES + latency
             index = (h, w, m) if mode == "depthwise" else (g, h, w, c)
-            if held.get("input") != index:
+            new_input = held.get("input") != index
+            if new_input:
                 held["input"] = index
                 channels = tm if mode == "depthwise" else tc
                 words = up(channels, pm if mode == "depthwise" else config.word_bytes)
@@ -122,23 +137,45 @@ def walk(
                     row = max(columns[w] * words, up(columns[w] * channels, bus))
                 else:
                     row = columns[w] * max(words, up(channels, bus))
-                load += 2 + rows[h] * row
+                load += rows[h] * row
             if held.get("weight") != (g, m, c):
                 held["weight"] = (g, m, c)
                 chunks = tm * up(tc, pr) if mode == "channel" else len(valid) * tc
-                load += max(taps * chunks, up(tm * tc * taps, bus))
-            if c == 0 and held.get("parameter") != (g, m):
+                load += max(taps * chunks, up(tm * tc * taps, bus)) + 2 * new_input
+            parameters = c == 0 and held.get("parameter") != (g, m)
+            wait = 0 if ahead else 47
+            if parameters:
                 held["parameter"] = (g, m)
-                if layer.has_bias or not raw:
-                    per_group = up(tc, pr) if mode == "channel" else tc
-                    load += taps * per_group + release_latency(config) + 5
-                if layer.has_bias:
-                    load += max(tm, up(4 * tm, bus))
+                load += 1 + (max(tm, up(4 * tm, bus)) if layer.has_bias else 1)
                 if not raw:
-                    load += max(tm, up((6 if config.weight_zero_points else 5) * tm, bus))
-            cycles += load + busy if first else max(load, busy)
-            first = False
-    return cycles
+                    load += scale_cycles(tm, size_of_scale, bus, chunk)
+                if before is None or before[1]:
+                    wait = max(wait, k + release_latency(config) + 1)
+            if before is None:
+                cycles += load
+            else:
+                load += wait
+                cycles += max(load, before[0], 46 * ahead)
+                if not ahead and before[2]:
+                    half = up(load + before[0] + result_latency(config), 2)
+                    cycles += max(0, half - max(load, before[0]))
+            before = busy, parameters, written
+    assert before is not None
+    return cycles + before[0]
+
+
+def scale_cycles(count: int, size: int, bus: int, chunk: int) -> int:
+    """Count the cycles of so many entries of the scale table, each after the one before.
+
+    An entry waits a cycle where its last beat had no room until the entry before was taken: a
+    string of bytes holds a beat more than a chunk, and a beat is taken two cycles after it came.
+    """
+    cycles = 0
+    for end in range(size, count * size + 1, size):
+        before_beat = (end - 1) // bus * bus
+        taken_before = end - 2 * size
+        cycles += 1 + (before_beat - taken_before > chunk)
+    return max(cycles, up(count * size, bus))
 
 
 def random_layer(rng: random.Random, channels: int, tiles: int) -> ConvLayer:
@@ -185,6 +222,8 @@ def random_config(rng: random.Random) -> EngineConfig:
         psum_bytes=rng.choice([0, 4 * pm, 64 * pm, 1000]),
         bias_bytes=4 * pm * rng.choice([1, 2, 4]),
         weight_zero_points=rng.random() < 0.5,
+        tiles_ahead=rng.choice([0, 1, 4, 4]),
+        serial_requantizers=rng.random() < 0.3,
     )
 
 

@@ -16,9 +16,7 @@ from numpy.typing import NDArray
 
 from haloconv.planner.config import EngineConfig
 from haloconv.planner.estimate import (
-    END_CYCLES,
     INPUT_CYCLES,
-    START_CYCLES,
     TURN_CYCLES,
     Axis,
     EngineTerms,
@@ -121,8 +119,9 @@ class Pairs:
 
     ``reads`` is the exact sum of input positions of all tiles, ``row_sum`` the rows of all tiles
     and ``row_first`` of the first as the estimate counts them. ``steps`` and ``positions`` are
-    what K and D multiply over all tiles, ``steps_first`` and ``positions_first`` in the first.
-    ``words`` is what the channel words of a tile multiply in the input buffer.
+    what K and D multiply over all tiles, ``steps_last`` and ``positions_last`` in the last.
+    ``positions_first`` are those of the first. ``words`` is what the channel words of a tile
+    multiply in the input buffer.
     """
 
     h: Ints
@@ -134,7 +133,8 @@ class Pairs:
     row_first: Floats
     steps: Floats
     positions: Floats
-    steps_first: Floats
+    steps_last: Floats
+    positions_last: Floats
     positions_first: Floats
     words: Floats
 
@@ -149,11 +149,14 @@ class Pairs:
 class Channels:
     """Pairs of tile input and output channels; arrays of J elements.
 
-    ``multiply``, ``drain`` and ``write`` are cycles a step or position over all channel tiles;
-    ``*_m`` over the first output-channel tile, ``*_first`` over the first tile of all. ``trips``
+    ``multiply``, ``drain`` and ``write`` are cycles a step or position over all channel tiles,
+    ``multiply`` as :meth:`~haloconv.planner.estimate.EngineTerms.exposed` counts them;
+    ``*_m`` over the last output-channel tile, ``*_last`` over the last tile of all. ``trips``
     counts the channel tiles, ``passes`` those of loop m (1 for depthwise). ``weight``
-    and ``parameter`` are load cycles over all channel tiles. ``load`` indexes the tables of input
-    loads, ``words`` and ``sums`` are words of the input buffer and of the bank at one position.
+    and ``parameter`` are load cycles over all channel tiles, ``*_first`` of the first; ``wait`` is
+    what a tile waits for its tables where every tile brings its own. ``load`` indexes the tables
+    of input loads, ``words`` and ``sums`` are words of the input buffer and of the bank at one
+    position.
     """
 
     tc: Ints
@@ -163,15 +166,17 @@ class Channels:
     trips: Floats
     multiply: Floats
     multiply_m: Floats
-    multiply_first: Floats
+    multiply_last: Floats
     drain: Floats
     drain_m: Floats
+    drain_last: Floats
     write: Floats
     write_m: Floats
     weight: Floats
     weight_first: Floats
     parameter: Floats
     parameter_first: Floats
+    wait: Floats
     words: Floats
     sums: Floats
     held: Floats
@@ -224,12 +229,12 @@ class Space:
         )
         size_h, size_w = h.size[index_h], w.size[index_w]
         positions = np.full(index_h.size, layer.out_height * layer.out_width)
-        first = size_h * size_w
+        last = h.edge_size[index_h] * w.edge_size[index_w]
         if engine.mode == "channel":
-            steps, steps_first = positions, first
+            steps, steps_last = positions, last
         else:
             steps = layer.out_height * groups_w[index_w]
-            steps_first = size_h * ceil(size_w, pr)
+            steps_last = h.edge_size[index_h] * ceil(w.edge_size[index_w], pr)
         row_first = np.where(h.trips > 1, h.full, h.edge)
         return Pairs(
             h=index_h,
@@ -241,8 +246,9 @@ class Space:
             row_first=row_first[index_h].astype(float),
             steps=steps.astype(float),
             positions=positions.astype(float),
-            steps_first=steps_first.astype(float),
-            positions_first=first.astype(float),
+            steps_last=steps_last.astype(float),
+            positions_last=last.astype(float),
+            positions_first=(size_h * size_w).astype(float),
             words=(words_h[index_h] * words_w[index_w]).astype(float),
         )
 
@@ -298,7 +304,8 @@ class Space:
         edge_c = extent - (trips_c - 1) * tc
         steps_edge = ceil(edge_c, pr) if engine.mode == "channel" else edge_c
         steps_all = (trips_c - 1) * steps + steps_edge
-        groups_all = (trips_m - 1) * groups + ceil(edge_m, pm)
+        groups_edge = ceil(edge_m, pm)
+        groups_all = (trips_m - 1) * groups + groups_edge
         drain, drain_edge = engine.drains(tm), engine.drains(edge_m)
         drain_all = (trips_m - 1) * drain + drain_edge
         write = np.where(
@@ -308,9 +315,9 @@ class Space:
         )
         write_edge = np.where(engine.in_order(tm), write, engine.write_row(edge_m))
         write_all = (trips_m - 1) * write + write_edge
-        multiply = taps * steps[:, None]
-        parameter = engine.parameters(tm, multiply)
-        parameter_all = (trips_m - 1) * parameter + engine.parameters(edge_m, multiply)
+        exposed = engine.exposed
+        parameter = engine.parameters(tm)
+        parameter_all = (trips_m - 1) * parameter + engine.parameters(edge_m)
         weight_full = engine.weights(tc[:, None], tm)
         weight_all = (trips_c - 1)[:, None] * (
             (trips_m - 1) * weight_full + engine.weights(tc[:, None], edge_m)
@@ -326,17 +333,25 @@ class Space:
             load=j if depthwise else k + offset,
             passes=(np.ones(j.size) if depthwise else trips_m[j].astype(float)),
             trips=(trips_m[j] * trips_c[k]).astype(float),
-            multiply=(taps * steps_all[k] * groups_all[j]).astype(float),
-            multiply_m=(taps * steps_all[k] * groups[j]).astype(float),
-            multiply_first=(taps * steps[k] * groups[j]).astype(float),
+            multiply=exposed(
+                taps * steps_all[k] * groups_all[j], trips_c[k] * groups_all[j]
+            ).astype(float),
+            multiply_m=exposed(
+                taps * steps_all[k] * groups_edge[j], trips_c[k] * groups_edge[j]
+            ).astype(float),
+            multiply_last=exposed(taps * steps_edge[k] * groups_edge[j], groups_edge[j]).astype(
+                float
+            ),
             drain=(trips_c[k] * drain_all[j]).astype(float),
-            drain_m=(trips_c[k] * drain[j]).astype(float),
+            drain_m=(trips_c[k] * drain_edge[j]).astype(float),
+            drain_last=drain_edge[j].astype(float),
             write=write_all[j],
-            write_m=write[j],
+            write_m=write_edge[j],
             weight=weight_all[k, j].astype(float),
             weight_first=weight_full[k, j].astype(float),
-            parameter=parameter_all[k, j].astype(float),
-            parameter_first=parameter[k, j].astype(float),
+            parameter=parameter_all[j].astype(float),
+            parameter_first=parameter[j].astype(float),
+            wait=engine.table_wait(pair_c).astype(float),
             words=words.astype(float),
             sums=engine.drain_rows(tm)[j].astype(float),
             held=(pair_m if depthwise else pair_c).astype(float),
@@ -385,22 +400,24 @@ class Block:
         """Return a lower bound of the estimated cycles.
 
         A sum of maxima is at least the maximum of the sums, over each class of tiles that load
-        the same operands.
+        the same operands. Each load is held against the tile before, so the loads of the first
+        tiles of a loop meet the last tiles of it at the lanes.
         """
         engine = self.space.engine
         c, tiles = channels, pairs.tiles
         one, firsts, every = self.loads(pairs, channels)
-        busy_first = TURN_CYCLES + np.maximum(
-            pairs.steps_first * c.multiply_first, pairs.positions_first * c.sums
+        busy_last = TURN_CYCLES + engine.group(
+            pairs.steps_last * c.multiply_last, pairs.positions_last * c.drain_last
         )
         load_first = one + (c.weight_first + c.parameter_first + (engine.load + INPUT_CYCLES))
         reloads = self._reloads(pairs, channels)
+        wait: Floats | float = 0.0
         other: Floats | float = 0.0
 
         def busy(
             steps: Floats, positions: Floats, turns: Floats, k: Floats, d: Floats, beats: Floats
         ) -> Floats:
-            compute = np.maximum(steps * k, positions * d) + TURN_CYCLES * turns
+            compute = engine.group(steps * k, positions * d) + TURN_CYCLES * turns
             return np.maximum(compute, positions * beats)
 
         if self.split:
@@ -410,7 +427,8 @@ class Block:
             whole = busy(pairs.steps, pairs.positions, count, c.multiply, c.drain, c.write)
         elif self.order == "hwmc":
             # The tiles of the first output channels load the input, the others do not.
-            each = c.weight_first + c.parameter_first + (engine.load + INPUT_CYCLES)
+            wait = c.wait
+            each = c.weight_first + c.parameter_first + wait + (engine.load + INPUT_CYCLES)
             load = every + tiles * each
             whole = busy(pairs.steps, pairs.positions, tiles, c.multiply_m, c.drain_m, c.write_m)
             each = c.weight - c.weight_first + c.parameter - c.parameter_first
@@ -423,31 +441,32 @@ class Block:
                 c.drain - c.drain_m,
                 c.write - c.write_m,
             )
-            other = np.maximum(tiles * each + engine.load * count, rest)
+            other = np.maximum(tiles * each + (engine.load + wait) * count, rest)
         else:
             # The first tile of each m loads weights, the others only inputs.
+            wait = np.where(tiles > 1, 0.0, c.wait)
             load = firsts * reloads + (
-                c.weight + c.parameter + engine.load * c.trips + INPUT_CYCLES * reloads
+                c.weight + c.parameter + (engine.load + wait) * c.trips + INPUT_CYCLES * reloads
             )
             whole = busy(
-                pairs.steps_first, pairs.positions_first, c.trips, c.multiply, c.drain, c.write
+                pairs.steps_last, pairs.positions_last, c.trips, c.multiply, c.drain, c.write
             )
             count = (tiles - 1) * c.trips
             rest = busy(
-                pairs.steps - pairs.steps_first,
-                pairs.positions - pairs.positions_first,
+                pairs.steps - pairs.steps_last,
+                pairs.positions - pairs.positions_last,
                 count,
                 c.multiply,
                 c.drain,
                 c.write,
             )
-            load_rest = (every - firsts) * reloads + (engine.load + INPUT_CYCLES) * count
+            load_rest = (every - firsts) * reloads + engine.load * count
             other = np.maximum(load_rest, rest)
-        # load(0) + busy(0) + max of what is left of the first class
-        result = np.maximum(whole + load_first, load + busy_first) + other
+        # load(0) + busy(last) + max of what is left of the first class
+        result = np.maximum(whole + load_first, load - wait + busy_last) + other
         if engine.groups > 1:
             result = result + (engine.groups - 1) * (np.maximum(whole, load) + other)
-        return result + (START_CYCLES + END_CYCLES + engine.latency)
+        return result + (engine.outside - engine.lead)
 
     def moved(self, pairs: Pairs, channels: Channels) -> Floats:
         """Return the moved bytes, as :func:`~haloconv.planner.traffic.moved_bytes` counts."""
@@ -517,10 +536,10 @@ class Block:
         rows = self.space.load_all.min(axis=0)[c.load] * pairs.row_sum.min()
         count = c.trips * pairs.tiles.min()
         load = rows * passes + c.weight + c.parameter + engine.load * count
-        compute = np.maximum(pairs.steps.min() * c.multiply, pairs.positions.min() * c.drain)
+        compute = engine.group(pairs.steps.min() * c.multiply, pairs.positions.min() * c.drain)
         busy = np.maximum(compute + TURN_CYCLES * count, pairs.positions.min() * c.write)
         result = engine.groups * np.maximum(load, busy)
-        return result + (START_CYCLES + END_CYCLES + engine.latency)
+        return result + (engine.outside - engine.lead)
 
 
 def candidate_blocks(
@@ -530,7 +549,8 @@ def candidate_blocks(
 
     With split input channels "mhwc" loads the biases and scales less often than "hwmc" and
     everything else as often, so "hwmc" is left out there; likewise where one loop has one trip,
-    and for depthwise layers, whose input moves once in any order.
+    and for depthwise layers, whose input moves once in any order. Now and then it would win all
+    the same, as a long load meets a long tile before.
     """
     blocks: list[Block] = []
     for mode in ("depthwise",) if is_channelwise(layer) else ("channel", "row"):

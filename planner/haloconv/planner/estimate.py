@@ -1,32 +1,40 @@
 """The estimated cycles of a tile, which the search compares.
 
-Tiles run in the order of their loops, and the load of one tile runs while another computes::
+Tiles run in the order of their loops, and the load of one tile runs while the one before computes::
 
-    cycles = START + latency + load(0) + busy(0) + sum of max(busy, load) of the others + END
+    cycles = START + load(0) + sum of max(busy(i - 1), load(i)) of the others + busy(last) + END
 
-so each load is held against the computing of its own tile, which stands for its neighbour's of
-nearly the same size. ``busy`` = max(compute + TURN, write beats). With t = tile sizes (smaller at
-the edges), taps = Rh*Rw, g over groups of at most Pm output channels, v channels in g, K cycles of
-multiplying and D of draining:
+``busy`` = max(compute + TURN, write beats). With t = tile sizes (smaller at the edges),
+taps = Rh*Rw, g over groups of at most Pm output channels, v channels in g, K cycles of multiplying
+a group and D of draining it:
 
-* channel mode: compute = th*tw * sum_g max(K, D), K = taps*ceil(tc/Pr), D = ceil(v/Q)
-* row mode: compute = th * sum over runs of n <= Pr columns, sum_g max(K, D), K = taps*tc
-  (depthwise: taps), D = n*ceil(v/Q)
+* a group: max(K, D). Serial requantisers take P = 32 cycles a row of results, and no register
+  takes the sums over: the lanes hold them until the last row was taken, and 2 cycles more, so
+  that a group takes max(K + D - P + 2, D)
+* channel mode: compute = th*tw * sum over g, K = taps*ceil(tc/Pr), D = P*ceil(v/Q)
+* row mode: compute = th * sum over runs of n <= Pr columns and over g, K = taps*tc (depthwise:
+  taps), D = n*P*ceil(v/Q); P = 1 but for serial requantisers
 * writes, with the last channel tile: th*tw * sum_g ceil(v*out/bus) beats; ceil(th*tw*M*out/bus)
   where a tile holds all M channels and writes them in the order of memory (channel mode, or
   M <= Pm)
 * input load: rows*columns * max(ceil(tc/word), ceil(tc/bus)); a tile with all channels of the
-  tensor reads whole rows: rows * max(columns*ceil(C/word), ceil(columns*C/bus))
+  tensor reads whole rows: rows * max(columns*ceil(C/word), ceil(columns*C/bus)). INPUT more
+  beside weights
 * weight load: max(chunks, ceil(bytes/bus)), chunks = tm*taps*ceil(tc/Pr) in channel mode,
   ceil(tm/Pm)*taps*tc in row mode, ceil(tm/Pm)*taps in depthwise mode
-* bias: max(tm, ceil(4*tm/bus)); scales of 6 bytes a channel (5 without weight zero points, none
-  for raw sums) alike; where either is loaded, K and DRAIN more, as their table is free only when
-  the tile before it has reached the drain
+* bias: max(tm, ceil(4*tm/bus)), or 1 where there is none; scales of 6 bytes a channel (5 without
+  weight zero points, none for raw sums) likewise and what :meth:`EngineTerms.scales` says;
+  PARAMETER more. Where every tile brings its own, K and DRAIN more and the way through the lanes,
+  as their table is free only when the tile before has reached the drain; not in the first tile
 * every tile load: LOAD and the latency of the memory, as a buffer half is asked for only when the
-  tile before has left it; INPUT more where the input moves
+  tile before has left it. Tiles are worked out in SEQUENCE cycles each, which is the least that a
+  tile takes. Where none is worked out ahead (``tiles_ahead`` = 0) these come before the load, and
+  the tile before the last must have been written: then two tiles take no less than busy + load
+  and the way of a result to the writer
 
-A tile loads what its index changes, as in :func:`~haloconv.planner.traffic.moved_bytes`. Every
-tile but the last along an axis counts with the rows of the fullest of them.
+START holds the latency of the memory and the descriptor, END the way of a result to the writer. A
+tile loads what its index changes, as in :func:`~haloconv.planner.traffic.moved_bytes`. Every tile
+but the last along an axis counts with the rows of the fullest of them.
 """
 
 from dataclasses import dataclass
@@ -36,13 +44,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haloconv.planner.config import EngineConfig
-from haloconv.planner.latency import release_latency, row_cycles
+from haloconv.planner.descriptor import fetch_cycles
+from haloconv.planner.latency import (
+    chunk_bytes,
+    hold_cycles,
+    release_latency,
+    result_latency,
+    row_cycles,
+    scale_entry_bytes,
+)
 from haloconv.planner.layer import ConvLayer
+from haloconv.planner.schedule import SEQUENCE
 from haloconv.planner.tile import Tile
+from haloconv.planner.timeline import ReadTimeline, WriteTimeline
 
 __all__ = [
     "END_CYCLES",
     "INPUT_CYCLES",
+    "LOAD_CYCLES",
     "START_CYCLES",
     "TURN_CYCLES",
     "Axis",
@@ -58,18 +77,41 @@ __all__ = [
     "where",
 ]
 
-START_CYCLES = 126
-"""From start to the first tile load, beside the latency of the memory: program and set-up."""
-END_CYCLES = 30
-"""From the last multiplication to the last write: drain, requantiser and write port."""
+
+def _cycles_to_take() -> int:
+    """Cycles from a request to the first chunk at the loader, beside the latency of the memory."""
+    latency = 16  # long enough that nothing else holds the bytes up
+    reads = ReadTimeline(1, 1, latency)
+    reads.ask(0, 1)
+    return reads.take(1, 0) - latency
+
+
+def _cycles_to_end() -> int:
+    """Cycles from the last row of results at the writer until everything has been written."""
+    writes = WriteTimeline(1)
+    writes.row(0, 0, 1)
+    return writes.idle_at
+
+
+START_CYCLES = 5 + SEQUENCE
+"""From start to the first tile load, beside the descriptor and the latency of the memory."""
+END_CYCLES = _cycles_to_end() + 1
+"""From the first row of the last group of sums at the writer to the end of the last write."""
 
 TURN_CYCLES = 2
-"""From the last step of a tile to the first of the next."""
-LOAD_CYCLES = 7
+"""From the last step of a tile to the first of the next.
+
+Lanes that hold their sums for serial requantisers are through with it by then. There it counts all
+the same: tiles small and large would take equally long, and the smallest win by a shorter first
+load, for many more bytes.
+"""
+LOAD_CYCLES = _cycles_to_take() + 3
 """What a tile load takes beside its chunks and the latency of the memory."""
 INPUT_CYCLES = 2
-"""What a load of inputs takes beside its chunks."""
-DRAIN_CYCLES = 5
+"""What a load of inputs takes beside its chunks, behind other operands."""
+PARAMETER_CYCLES = 1
+"""What a load of biases and scales takes beside its chunks."""
+DRAIN_CYCLES = 1
 """From the release of a tile's parameters to the first request for the next ones."""
 
 Ints = NDArray[np.int64]
@@ -89,8 +131,8 @@ def where(condition: Any, then: Any, other: Any) -> Any:
 class Axis:
     """Tile sizes along the rows or the columns, and what they read; arrays of equal length.
 
-    ``first`` and ``full`` are the inputs under the first and under the fullest tile but the last,
-    ``edge`` under the last, ``total`` the exact sum over all tiles.
+    ``full`` are the inputs under the fullest tile but the last, ``edge`` under the last, ``total``
+    the exact sum over all tiles.
     """
 
     size: Ints
@@ -174,9 +216,35 @@ class EngineTerms:
         return 4 if self.raw else 1
 
     @property
+    def outside(self) -> int:
+        """Cycles before the first tile load and behind the last multiplication."""
+        config = self.config
+        start = START_CYCLES + fetch_cycles(config.bus_bytes) + self.latency
+        return start + END_CYCLES + result_latency(config)
+
+    @property
     def drain(self) -> int:
         """Drain cycles of Pm channels."""
         return self.config.group_steps * row_cycles(self.config)
+
+    @property
+    def held(self) -> bool:
+        """True where no register takes the sums over, so that lanes hold them for the drain."""
+        return row_cycles(self.config) > 1
+
+    def exposed(self, k: Any, groups: Any = 1) -> Any:
+        """Return what :meth:`group` takes for ``groups`` of sums that multiply ``k`` cycles in all.
+
+        Lanes that hold their sums go on once the last row was taken. Of each group's multiplying
+        only that row's own cycles are hidden, less those that clear the sums.
+        """
+        if not self.held:
+            return k
+        return k - groups * (row_cycles(self.config) + 1 - hold_cycles(self.config, 1))
+
+    def group(self, exposed: Any, drain: Any) -> Any:
+        """Cycles of a group of sums; of sums over many groups, a lower bound of theirs."""
+        return drain + np.maximum(exposed, 0) if self.held else np.maximum(exposed, drain)
 
     def drain_rows(self, channels: Any) -> Any:
         """Rows of up to Q sums of the channels of a tile at one position."""
@@ -206,22 +274,40 @@ class EngineTerms:
         return np.maximum(chunks, ceil(tm * tc * taps, config.bus_bytes))
 
     @property
+    def lead(self) -> int:
+        """Cycles before a load in which its tile is worked out; 0 where that was done ahead."""
+        return 0 if self.config.tiles_ahead else SEQUENCE + 1
+
+    @property
     def load(self) -> int:
         """Cycles of a tile load beside its chunks."""
-        return LOAD_CYCLES + self.latency
+        return LOAD_CYCLES + self.latency + self.lead
 
-    def parameters(self, tm: Any, k: Any) -> Any:
-        """Cycles to load biases and scales of a tile; ``k`` of multiplying a group of sums."""
-        bus = self.config.bus_bytes
-        if self.raw and not self.layer.has_bias:
-            return (tm + k) * 0
-        cycles = k + (release_latency(self.config) + DRAIN_CYCLES)
-        if self.layer.has_bias:
-            cycles = cycles + np.maximum(tm, ceil(4 * tm, bus))
-        if not self.raw:
-            each = 6 if self.config.weight_zero_points else 5
-            cycles = cycles + np.maximum(tm, ceil(each * tm, bus))
-        return cycles
+    def table_wait(self, tc: Any) -> Any:
+        """Cycles more until biases and scales can be asked for where every tile brings its own."""
+        steps = ceil(tc, self.config.split_lanes) if self.mode == "channel" else tc
+        released = self.layer.taps * steps + release_latency(self.config)
+        return np.maximum(released + (DRAIN_CYCLES - self.lead), 0)
+
+    def parameters(self, tm: Any) -> Any:
+        """Cycles to load biases and scales of a tile."""
+        # The walker takes a cycle to pass over biases that are not there.
+        biases = np.maximum(tm, ceil(4 * tm, self.config.bus_bytes))
+        cycles = PARAMETER_CYCLES + (biases if self.layer.has_bias else tm * 0 + 1)
+        return cycles if self.raw else cycles + self.scales(tm)
+
+    def scales(self, tm: Any) -> Any:
+        """Cycles to load scales.
+
+        The loader's string of bytes is a beat longer than the largest chunk, and a beat can be
+        taken two cycles after it came. So an entry waits a cycle where its last beat had no room
+        before the entry before was taken.
+        """
+        size, bus = scale_entry_bytes(self.config), self.config.bus_bytes
+        entry = np.arange(1, int(np.max(tm)) + 1)
+        late = (entry * size - 1) % bus + 1 < 2 * size - chunk_bytes(self.config)
+        cycles = np.append(0, np.cumsum(1 + late))
+        return np.maximum(cycles[tm], ceil(size * tm, bus))
 
     def write_row(self, tm: Any) -> Any:
         """Write beats of a tile's channels at one position, each group on its own."""
@@ -236,95 +322,107 @@ class EngineTerms:
         return tm == every
 
 
+def busy_cycles(engine: EngineTerms, th: Ints, tw: Ints, tc: Ints, tm: Ints, last: Any) -> Ints:
+    """Cycles of tiles at the lanes and the writer, by their sizes; ``last`` in loop c: written."""
+    config, taps = engine.config, engine.layer.taps
+    pm, pr, bus = config.out_lanes, config.split_lanes, config.bus_bytes
+    full_groups, rest = tm // pm, tm % pm
+    some, drain, drain_rest = rest > 0, engine.drain, engine.drains(rest)
+    if engine.mode == "channel":
+        exposed = engine.exposed(taps * ceil(tc, pr))
+        whole, part = engine.group(exposed, drain), engine.group(exposed, drain_rest)
+        compute = th * tw * (full_groups * whole + some * part)
+    else:
+        exposed = engine.exposed(taps * tc)
+
+        def run(columns: Any) -> Any:
+            whole = engine.group(exposed, columns * drain)
+            return full_groups * whole + some * engine.group(exposed, columns * drain_rest)
+
+        left = tw % pr
+        compute = th * (tw // pr * run(pr) + (left > 0) * run(left))
+    beats: Ints = where(
+        engine.in_order(tm),
+        ceil(th * tw * (engine.layer.out_channels * engine.out_bytes), bus),
+        th * tw * engine.write_row(tm),
+    )
+    busy: Ints = np.maximum(compute + TURN_CYCLES, last * beats)
+    return busy
+
+
 def estimate_sizes(engine: EngineTerms, order: str, h: Axis, w: Axis, tc: Ints, tm: Ints) -> Ints:
     """Estimate the cycles of N candidates; every array has N elements.
 
-    The tiles fall into classes by loop m (first, middle, last), loops h and w (the first tile;
-    full or edge on each axis), and loop c (first, middle, last): arrays of up to (3, 5, 3, N).
+    The tiles fall into classes by their place in each loop: first, middle or last. Arrays have an
+    axis for each loop, outermost first, of 3 places or, where all candidates have one tile, of 1;
+    then N.
     """
-    config, taps = engine.config, engine.layer.taps
-    pm, pr, bus = config.out_lanes, config.split_lanes, config.bus_bytes
+    config, layer = engine.config, engine.layer
     channels_in, channels_out = engine.channels_in, engine.channels_out
+    trips_m, trips_c = ceil(channels_out, tm), ceil(channels_in, tc)
+    trips = {"h": h.trips, "w": w.trips, "m": trips_m, "c": trips_c}
+    full = {"h": h.size, "w": w.size, "m": tm, "c": tc}
+    edge = {
+        "h": h.edge_size,
+        "w": w.edge_size,
+        "m": channels_out - (trips_m - 1) * tm,
+        "c": channels_in - (trips_c - 1) * tc,
+    }
+
+    def spread(loop: str, *places: Any) -> Any:
+        """Lay values by place along the axis of a loop."""
+        table = np.stack(places if trips[loop].max() > 1 else places[:1])
+        shape = [1] * len(order)
+        shape[order.index(loop)] = len(table)
+        return table.reshape(*shape, -1)
+
+    def by_place(loop: str, full: Ints, edge: Ints) -> Ints:
+        return spread(loop, np.where(trips[loop] > 1, full, edge), full, edge)
+
     one = np.ones_like(tc)
+    count: Any = 1
+    first: dict[str, Any] = {}
+    before: dict[str, Ints] = {}
+    wraps: Any = np.ones(1, dtype=bool)
+    for loop in reversed(order):
+        n = trips[loop]
+        count = count * spread(loop, one, np.maximum(n - 2, 0), (n > 1) * one)
+        first[loop] = spread(loop, *np.eye(3, 1, dtype=bool))
+        # The tile before is the last of all loops inside the one that goes on.
+        ended = where(first[loop], edge[loop], full[loop])
+        before[loop] = where(wraps, ended, by_place(loop, full[loop], edge[loop]))
+        wraps = wraps & first[loop]
+    busy = busy_cycles(engine, before["h"], before["w"], before["c"], before["m"], first["c"])
 
-    def thirds(size: Ints, extent: int) -> tuple[Ints, Ints, Ints]:
-        """Trips, then sizes and counts of the first, the middle and the last tile."""
-        trips = ceil(extent, size)
-        sizes = np.stack([np.minimum(size, extent), size, extent - (trips - 1) * size])
-        counts = np.stack([one, np.maximum(trips - 2, 0), (trips > 1) * one])
-        if trips.max() == 1:
-            return trips, sizes[:1], counts[:1]
-        return trips, sizes, counts
-
-    trips_m, size_m, count_m = thirds(tm, channels_out)
-    trips_c, size_c, count_c = thirds(tc, channels_in)
-    size_m, count_m = size_m[:, None, None], count_m[:, None, None]
-    size_c, count_c = size_c[None, None], count_c[None, None]
-    # Class 0 is the first tile; 1..4 are the others by (full, edge) rows and columns.
-    whole_h, whole_w = h.trips - 1, w.trips - 1
-    count_hw = np.stack([one, whole_h * whole_w, whole_h, whole_w, one])
-    first = np.where(whole_h > 0, np.where(whole_w > 0, 1, 2), np.where(whole_w > 0, 3, 4))
-    count_hw[first, np.arange(first.size)] -= 1
-    first_h, first_w = whole_h > 0, whole_w > 0
-
-    def spread(axis_full: Ints, axis_edge: Ints, starts: Any, edges: tuple[int, ...]) -> Ints:
-        parts = [np.where(starts, axis_full, axis_edge)]
-        parts += [axis_edge if edge else axis_full for edge in edges]
-        return np.stack(parts)[None, :, None]
-
-    th = spread(h.size, h.edge_size, first_h, (0, 0, 1, 1))
-    rows = spread(h.full, h.edge, first_h, (0, 0, 1, 1))
-    tw = spread(w.size, w.edge_size, first_w, (0, 1, 0, 1))
-    columns = spread(w.full, w.edge, first_w, (0, 1, 0, 1))
-    count_hw = count_hw[None, :, None]
-
-    full_groups, rest = size_m // pm, size_m % pm
-    drain, drain_rest = engine.drain, engine.drains(rest)
-    some = rest > 0
-    if engine.mode == "channel":
-        k = taps * ceil(size_c, pr)
-        compute = th * tw * (full_groups * np.maximum(k, drain) + some * np.maximum(k, drain_rest))
-    else:
-        k = taps * size_c
-        left = tw % pr
-        whole = full_groups * np.maximum(k, pr * drain) + some * np.maximum(k, pr * drain_rest)
-        part = full_groups * np.maximum(k, left * drain) + some * np.maximum(k, left * drain_rest)
-        compute = th * (tw // pr * whole + (left > 0) * part)
-    beats: Ints = where(
-        engine.in_order(size_m),
-        ceil(th * tw * (engine.layer.out_channels * engine.out_bytes), bus),
-        th * tw * engine.write_row(size_m),
-    )
-    # Written with the last channel tile, which is the first where there is only one.
-    last_c = np.zeros(size_c.shape, dtype=bool)
-    last_c[..., -1, :] = True
-    last_c[..., 0, :] |= trips_c == 1
-    busy = np.maximum(compute + TURN_CYCLES, last_c * beats)
-
+    size_m, size_c = (by_place(loop, full[loop], edge[loop]) for loop in "mc")
     depthwise = engine.mode == "depthwise"
     channels = size_m if depthwise else size_c
-    row = engine.input_row(columns, channels, channels == engine.layer.in_channels)
-    load_input = rows * row + INPUT_CYCLES
-    load_weight = engine.weights(size_c, size_m)
-    load_parameters = engine.parameters(size_m, k)
-
-    at_m = np.array([True, False, False])[: len(size_m), None, None, None]
-    at_hw = np.array([True, False, False, False, False])[:, None, None]
-    at_c = np.array([True, False, False])[: size_c.shape[2], None]
+    columns = by_place("w", w.full, w.edge)
+    row = engine.input_row(columns, channels, channels == layer.in_channels)
     many_m, many_c, many_hw = trips_m > 1, trips_c > 1, h.trips * w.trips > 1
-    m_inside = order == "hwmc"
-    moves_input = at_m | many_c | depthwise | ((not m_inside) & many_hw)
-    moves_weight = at_hw | many_c | (m_inside & many_m)
-    moves_parameters = at_c & (at_hw | (m_inside & many_m))
-    load = moves_input * load_input + moves_weight * load_weight
-    load = load + moves_parameters * load_parameters + engine.load
+    every_m = many_m if order == "hwmc" else np.zeros_like(many_m)
+    first_hw = first["h"] & first["w"]
+    moves_input = first["m"] | many_c | depthwise | (many_hw if order == "mhwc" else False)
+    moves_weight = first_hw | many_c | every_m
+    moves_parameters = first["c"] & (first_hw | every_m)
+    wait = (every_m | ~many_hw) * ~many_c * engine.table_wait(tc)
+    load = moves_input * (by_place("h", h.full, h.edge) * row)
+    load = load + moves_weight * engine.weights(size_c, size_m)
+    load = load + (moves_input & moves_weight) * INPUT_CYCLES
+    load = load + moves_parameters * (engine.parameters(size_m) + wait) + engine.load
 
-    times = np.maximum(busy, load) * (count_m * count_hw * count_c)
-    tiles: Ints = times.sum(axis=(0, 1, 2)) * engine.groups
-    exposed: Ints = np.minimum(
-        np.broadcast_to(busy, times.shape)[0, 0, 0], np.broadcast_to(load, times.shape)[0, 0, 0]
-    )
-    return tiles + exposed + (START_CYCLES + END_CYCLES + engine.latency)
+    each = np.maximum(busy, load)
+    if config.tiles_ahead:
+        each = np.maximum(each, SEQUENCE)
+    else:
+        # A tile is worked out only when the one before the last is written.
+        each = np.maximum(each, first["c"] * ceil(busy + load + result_latency(config), 2))
+    tiles: Ints = (each * count).sum(axis=(0, 1, 2, 3)) * engine.groups
+    # Nothing comes before the first tile, which does not wait; nothing behind the last.
+    start = (0,) * len(order)
+    load, each = np.broadcast_to(load, each.shape)[start], each[start]
+    last = busy_cycles(engine, edge["h"], edge["w"], edge["c"], edge["m"], True)
+    return tiles + (load - wait - engine.lead - each) + last + engine.outside
 
 
 def estimate_cycles(
