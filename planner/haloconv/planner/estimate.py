@@ -38,6 +38,7 @@ but the last along an axis counts with the rows of the fullest of them.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -185,6 +186,16 @@ def input_extents(out: int, extent: int, pad: int, stride: int, window: int, siz
     return Axis(size, trips, out - (trips - 1) * size, full, edge, total)
 
 
+@lru_cache(maxsize=64)
+def _scale_cycles(config: EngineConfig, most: int) -> Ints:
+    """Return the cycles to load the scales of up to ``most`` channels."""
+    size, bus = scale_entry_bytes(config), config.bus_bytes
+    entries = np.arange(most + 1)
+    late = (entries * size - 1) % bus + 1 < 2 * size - chunk_bytes(config)
+    late[0] = False
+    return np.maximum(entries + np.cumsum(late), ceil(entries * size, bus))
+
+
 @dataclass(frozen=True)
 class EngineTerms:
     """Numbers of one layer on one engine in one mode, under short names for the formulas."""
@@ -303,11 +314,7 @@ class EngineTerms:
         taken two cycles after it came. So an entry waits a cycle where its last beat had no room
         before the entry before was taken.
         """
-        size, bus = scale_entry_bytes(self.config), self.config.bus_bytes
-        entry = np.arange(1, int(np.max(tm)) + 1)
-        late = (entry * size - 1) % bus + 1 < 2 * size - chunk_bytes(self.config)
-        cycles = np.append(0, np.cumsum(1 + late))
-        return np.maximum(cycles[tm], ceil(size * tm, bus))
+        return _scale_cycles(self.config, int(np.max(tm)))[tm]
 
     def write_row(self, tm: Any) -> Any:
         """Write beats of a tile's channels at one position, each group on its own."""
@@ -354,8 +361,8 @@ def estimate_sizes(engine: EngineTerms, order: str, h: Axis, w: Axis, tc: Ints, 
     """Estimate the cycles of N candidates; every array has N elements.
 
     The tiles fall into classes by their place in each loop: first, middle or last. Arrays have an
-    axis for each loop, outermost first, of 3 places or, where all candidates have one tile, of 1;
-    then N.
+    axis for each loop, outermost first, of 3 places (or 1, where all candidates have one tile);
+    then N. Axes of 1 at the front may be missing.
     """
     config, layer = engine.config, engine.layer
     channels_in, channels_out = engine.channels_in, engine.channels_out
@@ -369,24 +376,30 @@ def estimate_sizes(engine: EngineTerms, order: str, h: Axis, w: Axis, tc: Ints, 
         "c": channels_in - (trips_c - 1) * tc,
     }
 
+    one = np.ones_like(tc)
+    several = {loop: n > 1 for loop, n in trips.items()}
+    spreads = {loop: bool(more.any()) for loop, more in several.items()}
+
     def spread(loop: str, *places: Any) -> Any:
         """Lay values by place along the axis of a loop."""
-        table = np.stack(places if trips[loop].max() > 1 else places[:1])
-        shape = [1] * len(order)
-        shape[order.index(loop)] = len(table)
-        return table.reshape(*shape, -1)
+        if not spreads[loop]:
+            return places[0]
+        shape = [1] * len(order) + [-1]
+        shape[order.index(loop)] = len(places)
+        return np.array(places).reshape(shape)
 
     def by_place(loop: str, full: Ints, edge: Ints) -> Ints:
-        return spread(loop, np.where(trips[loop] > 1, full, edge), full, edge)
+        if not spreads[loop]:
+            return edge
+        return spread(loop, np.where(several[loop], full, edge), full, edge)
 
-    one = np.ones_like(tc)
-    count: Any = 1
+    count: Any = one
     first: dict[str, Any] = {}
     before: dict[str, Ints] = {}
     wraps: Any = np.ones(1, dtype=bool)
     for loop in reversed(order):
         n = trips[loop]
-        count = count * spread(loop, one, np.maximum(n - 2, 0), (n > 1) * one)
+        count = count * spread(loop, one, np.maximum(n - 2, 0), several[loop] * one)
         first[loop] = spread(loop, *np.eye(3, 1, dtype=bool))
         # The tile before is the last of all loops inside the one that goes on.
         ended = where(first[loop], edge[loop], full[loop])
@@ -399,7 +412,7 @@ def estimate_sizes(engine: EngineTerms, order: str, h: Axis, w: Axis, tc: Ints, 
     channels = size_m if depthwise else size_c
     columns = by_place("w", w.full, w.edge)
     row = engine.input_row(columns, channels, channels == layer.in_channels)
-    many_m, many_c, many_hw = trips_m > 1, trips_c > 1, h.trips * w.trips > 1
+    many_m, many_c, many_hw = several["m"], several["c"], several["h"] | several["w"]
     every_m = many_m if order == "hwmc" else np.zeros_like(many_m)
     first_hw = first["h"] & first["w"]
     moves_input = first["m"] | many_c | depthwise | (many_hw if order == "mhwc" else False)
@@ -417,10 +430,9 @@ def estimate_sizes(engine: EngineTerms, order: str, h: Axis, w: Axis, tc: Ints, 
     else:
         # A tile is worked out only when the one before the last is written.
         each = np.maximum(each, first["c"] * ceil(busy + load + result_latency(config), 2))
-    tiles: Ints = (each * count).sum(axis=(0, 1, 2, 3)) * engine.groups
+    tiles: Ints = (each * count).reshape(-1, tc.size).sum(axis=0) * engine.groups
     # Nothing comes before the first tile, which does not wait; nothing behind the last.
-    start = (0,) * len(order)
-    load, each = np.broadcast_to(load, each.shape)[start], each[start]
+    load, each = (x.reshape(-1, tc.size)[0] for x in (load, each))
     last = busy_cycles(engine, edge["h"], edge["w"], edge["c"], edge["m"], True)
     return tiles + (load - wait - engine.lead - each) + last + engine.outside
 
