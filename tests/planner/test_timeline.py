@@ -10,13 +10,12 @@ from amaranth.lib.wiring import In, Out
 
 from haloconv.planner.config import EngineConfig
 from haloconv.planner.latency import chunk_bytes
-from haloconv.planner.timeline import SEGMENTS_AHEAD, ReadTimeline, WriteTimeline
+from haloconv.planner.timeline import ReadTimeline, WriteTimeline
 from haloconv.rtl.burst_splitter import BurstSplitter
-from haloconv.rtl.byte_gearbox import ByteGearbox, Run
+from haloconv.rtl.byte_gearbox import ByteGearbox
 from haloconv.rtl.output_writer import OutputWriter
 from haloconv.rtl.ports import ReadData, ReadRequest
-from haloconv.rtl.stream_fifo import StreamFifo
-from haloconv.rtl.stream_register import StreamRegister
+from haloconv.rtl.segment_queue import SegmentQueue
 from haloconv.rtl.widths import Segment
 from haloconv.sim.memory import MemoryModel, memory_process
 from haloconv.sim.streams import put_many, simulate
@@ -43,20 +42,13 @@ class ReadPath(wiring.Component):
         m = Module()
         m.submodules.gearbox = gearbox = self.gearbox
         m.submodules.bursts = bursts = BurstSplitter(self.config)
-        m.submodules.asked = asked = StreamFifo(
-            Run(self.config), depth=SEGMENTS_AHEAD, block_ram=True, registered=True
-        )
-        m.submodules.ask = ask = StreamRegister(Segment(self.config))
-        wiring.connect(m, ask.o, bursts.i)
-        wiring.connect(m, asked.o, gearbox.i_segment)
+        m.submodules.asked = asked = SegmentQueue(self.config)
+        wiring.connect(m, wiring.flipped(self.i), asked.i)
+        wiring.connect(m, asked.o, bursts.i)
+        wiring.connect(m, asked.o_run, gearbox.i_segment)
         wiring.connect(m, wiring.flipped(self.data), gearbox.i)
         wiring.connect(m, bursts.o, wiring.flipped(self.request))
-        m.d.comb += Run(self.config).covering(asked.i.payload, self.i.payload)
         m.d.comb += [
-            ask.i.payload.eq(self.i.payload),
-            asked.i.valid.eq(self.i.valid & ask.i.ready),
-            ask.i.valid.eq(self.i.valid & asked.i.ready),
-            self.i.ready.eq(asked.i.ready & ask.i.ready),
             self.level.eq(gearbox.level),
             gearbox.consume.eq(self.consume),
         ]
@@ -221,7 +213,7 @@ def test_writes_by_hand():
     assert writes.row(5, 6, 4) == 7  # two bytes end a beat, two begin another
     assert writes.row(5, 40, 2) == 8  # sends the held beat away
     assert writes.row(5, 47, 2) == 9  # does so too and then needs both its own: two cycles
-    assert writes.row(5, 49, 1) == 11
+    assert writes.row(5, 49, 1) == 10  # waits in the register before, with a beat's end of its own
     assert writes.row(5, 52, 8) == 13  # two pieces of a beat each; the first sends one away
 
 

@@ -255,7 +255,7 @@ def test_latency_from_row_to_beat():
             ctx.set(dut.i.valid, 0)
 
     simulate(dut, run)
-    assert seen["beat"] - seen["row"] == 2
+    assert seen["beat"] - seen["row"] == 3
 
 
 def test_what_is_held_waits_for_the_flush():

@@ -5,6 +5,7 @@ from haloconv.planner.config import EngineConfig
 __all__ = [
     "SERIAL_CYCLES",
     "chunk_bytes",
+    "has_spare_registers",
     "hold_cycles",
     "lanes_latency",
     "queue_latency",
@@ -34,7 +35,9 @@ def chunk_bytes(config: EngineConfig) -> int:
 def lanes_latency(config: EngineConfig) -> int:
     """Cycles from a step of the tap walker to its sum: halo buffer, operands, lanes."""
     rotator = (config.split_lanes - 1).bit_length()
-    return (2 + rotator) + 2 + 1
+    # Behind the halo buffer and before the multipliers.
+    registers = 2 if has_spare_registers(config) else 0
+    return (2 + rotator) + 2 + 1 + registers
 
 
 def tree_levels(config: EngineConfig) -> int:
@@ -53,14 +56,20 @@ def requantizer_latency(config: EngineConfig) -> int:
         return 1  # one register
     if config.serial_requantizers:
         return SERIAL_CYCLES
-    # Alignment, three stages of the product, three of the shift, addition, clamp; "fp32" brings the
+    # Alignment, four stages of the product, three of the shift, addition, clamp; "fp32" brings the
     # sum to 24 bits in three more.
-    return 12 if "fp32" in config.built_roundings else 9
+    return 13 if "fp32" in config.built_roundings else 10
 
 
 def row_cycles(config: EngineConfig) -> int:
     """Cycles from one row of results to the next, of raw sums and of stored ones too."""
     return SERIAL_CYCLES if config.serial_requantizers and config.built_roundings else 1
+
+
+def has_spare_registers(config: EngineConfig) -> bool:
+    """Whether registers stand on long ways, behind memories and before multipliers: they are left
+    out beside serial requantisers, where area comes before the clock."""
+    return row_cycles(config) == 1
 
 
 def hold_cycles(config: EngineConfig, rows: int) -> int:
@@ -74,9 +83,8 @@ def hold_cycles(config: EngineConfig, rows: int) -> int:
 
 
 def queue_latency(config: EngineConfig) -> int:
-    """Cycles of the queue between requantisers and writer: one of them is a register behind its
-    memory, which is left out beside serial requantisers, where area comes before the clock."""
-    return 3 if row_cycles(config) == 1 else 2
+    """Cycles of the queue between requantisers and writer; one is a register behind its memory."""
+    return 3 if has_spare_registers(config) else 2
 
 
 def result_latency(config: EngineConfig) -> int:

@@ -58,7 +58,8 @@ class ReadTimeline:
         self.walker_free = asked + 1
         self._register_free = start
         self._splitter_free = start + self.bursts(address, length)
-        self._due = start + 2 + self._latency
+        # Beats have to wait for the place of their bytes, which comes behind a queue.
+        self._due = max(start + 2 + self._latency, asked + 5)
         self._left, self._offset = length, address % self._bus
 
     def bursts(self, address: int, length: int) -> int:
@@ -217,8 +218,9 @@ class WriteTimeline:
         self._bus = bus_bytes
         self.free = 0
         """First cycle in which the writer can take a piece."""
+        self._busy = 0
+        """First cycle in which a piece can be merged."""
         self._held: int | None = None
-        self._cost = 1
         self.popped_at = -1
         """Cycle in which the last row was taken."""
 
@@ -242,8 +244,10 @@ class WriteTimeline:
             else:
                 self._held = beat
             done += count
-            self._cost = cost
-            self.free = when + cost
+            # Two cycles later it is merged, and lets the next but one in the cycle before.
+            merged = max(when + 2, self._busy)
+            self._busy = merged + cost
+            self.free = merged - 1
             if done == size:
                 self.popped_at = when
                 return when
@@ -258,34 +262,36 @@ class WriteTimeline:
     @property
     def idle_at(self) -> int:
         """Cycle in which everything has been written."""
-        return self.popped_at + self._cost + (2 if self._held is None else 3)
+        return self._busy + (1 if self._held is None else 2)
 
     def state(self, now: int, beat: int) -> tuple[object, ...]:
         """Return all that decides what happens next, relative to a cycle and a beat's number."""
         held = None if self._held is None else self._held - beat
-        return (self.free - now, self.popped_at - now, self._cost, held)
+        return (self.free - now, self.popped_at - now, self._busy - now, held)
 
     def outlook(self, at: int, beat: int) -> tuple[object, ...]:
         """Return all that decides the rows to come, the first of which goes to ``beat``.
 
         None is available before ``at``.
         """
-        return max(self.free - at, 0), None if self._held is None else self._held == beat
+        held = None if self._held is None else self._held == beat
+        return max(self.free - at, 0), max(self._busy - 2 - at, 0), held
 
     def save(self, at: int, beat: int) -> tuple[int, int, int, int | None]:
         """Return the events relative to a cycle and a beat's number."""
         held = None if self._held is None else self._held - beat
-        return self.free - at, self.popped_at - at, self._cost, held
+        return self.free - at, self.popped_at - at, self._busy - at, held
 
     def restore(self, saved: tuple[int, int, int, int | None], at: int, beat: int) -> None:
         """Put the events of :meth:`save` in place of these, relative to another cycle and beat."""
-        free, popped, self._cost, held = saved
-        self.free, self.popped_at = free + at, popped + at
+        free, popped, busy, held = saved
+        self.free, self.popped_at, self._busy = free + at, popped + at, busy + at
         self._held = None if held is None else held + beat
 
     def jump(self, cycles: int, beats: int) -> None:
         """Move all events ``cycles`` later, ``beats`` further in memory."""
         self.free += cycles
         self.popped_at += cycles
+        self._busy += cycles
         if self._held is not None:
             self._held += beats

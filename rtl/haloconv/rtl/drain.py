@@ -175,13 +175,13 @@ class Drain(wiring.Component):
         # The place in the group at hand.
         token = Signal(DrainToken(config), reset_less=True)
         active = Signal()
-        columns_left = Signal(bits_for(lanes_split))
-        column = Signal(index_bits(lanes_split))
-        step = Signal(index_bits(config.group_steps))
-        channels_left = Signal(bits_for(lanes_out))
+        columns_left = Signal(bits_for(lanes_split), reset_less=True)
+        column = Signal(index_bits(lanes_split), reset_less=True)
+        step = Signal(index_bits(config.group_steps), reset_less=True)
+        channels_left = Signal(bits_for(lanes_out), reset_less=True)
         step_last, column_last = Signal(), Signal()
-        parameter_row = Signal(token.parameter_row.shape())
-        bank_row = Signal(index_bits(max(1, config.psum_words)))
+        parameter_row = Signal(token.parameter_row.shape(), reset_less=True)
+        bank_row = Signal(index_bits(max(1, config.psum_words)), reset_less=True)
         parameters_held = Signal()
         release = Signal()
         # A row takes ``row_cycles``: it begins in the first of them and is over in the last.
@@ -196,7 +196,8 @@ class Drain(wiring.Component):
         else:
             m.d.comb += [begins.eq(active), ends.eq(1)]
         m.d.comb += [
-            step_last.eq(channels_left <= q),
+            # Said outright where it is so, as synthesis does not find out.
+            step_last.eq(1 if config.group_steps == 1 else channels_left <= q),
             column_last.eq(columns_left == 1),
         ]
         with m.If(active & ends):
@@ -321,12 +322,14 @@ class Drain(wiring.Component):
                 unit.clamp_high.eq(d.clamp_high),
             ]
             requantized.append(unit.o)
-        valid_2, last_2 = Signal(), Signal(reset_less=True)
-        m.d.sync += [valid_2.eq(valid_1), last_2.eq(last_1)]
+        valid_2, last_2, stores = Signal(), Signal(reset_less=True), Signal()
+        m.d.sync += [
+            valid_2.eq(valid_1), last_2.eq(last_1), stores.eq(valid_1 & ~last_1)
+        ]  # fmt: skip
         if bank_write is not None:
             bank_row_2 = _late(m, "bank_row_write", bank_row_1, 1)
             m.d.comb += [
-                bank_write.en.eq(valid_2 & ~last_2),
+                bank_write.en.eq(stores),
                 bank_write.addr.eq(bank_row_2),
                 bank_write.data.eq(Cat(*totals)),
             ]
@@ -382,6 +385,7 @@ class Drain(wiring.Component):
         with m.If(self.load):
             for r in range(lanes_split):
                 m.d.sync += [shadow[r][k].eq(self.sums[r][k]) for k in range(lanes_out)]
+        # In channel mode that is the end of the group, and does no harm.
         with m.Elif(taken):
             for r in range(0, lanes_split - 1, 2):
                 with m.If(column == r):
@@ -412,7 +416,7 @@ class Drain(wiring.Component):
         if serial:
             shadow = [[self.sums[r][k] for k in range(q)] for r in range(lanes_split)]
         else:
-            shadow = self._shadow(m, column, taken & ~channel_mode)
+            shadow = self._shadow(m, column, taken)
 
         picked = []
         seconds = channel_mode | column[0]

@@ -5,14 +5,13 @@ from typing import Any
 from amaranth import *
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import exact_log2
 
 from haloconv.planner.config import EngineConfig
 from haloconv.planner.descriptor import ELEMENTWISE
 from haloconv.planner.latency import chunk_bytes, queue_latency, results_room, row_cycles
 from haloconv.planner.tile import MODES
 from haloconv.rtl.burst_splitter import BurstSplitter
-from haloconv.rtl.byte_gearbox import ByteGearbox, Run
+from haloconv.rtl.byte_gearbox import ByteGearbox
 from haloconv.rtl.control import Control, Events
 from haloconv.rtl.drain import Drain, ResultRow
 from haloconv.rtl.elementwise import ElementwiseUnit
@@ -22,9 +21,9 @@ from haloconv.rtl.operand_select import OperandSelect
 from haloconv.rtl.output_writer import OutputWriter
 from haloconv.rtl.ports import MemorySignature, ReadData, RegisterSignature, WriteBeat
 from haloconv.rtl.program_fetch import ProgramFetch
+from haloconv.rtl.segment_queue import SEGMENTS_AHEAD, SegmentQueue
 from haloconv.rtl.segment_walker import SegmentWalker
 from haloconv.rtl.stream_fifo import StreamFifo
-from haloconv.rtl.stream_register import StreamRegister
 from haloconv.rtl.tap_walker import TapWalker
 from haloconv.rtl.tile_loader import TileLoader
 from haloconv.rtl.tile_sequencer import TileSequencer
@@ -32,9 +31,6 @@ from haloconv.rtl.weight_buffer import WeightBuffer
 from haloconv.rtl.widths import DescriptorLayout, DescriptorWord, Segment
 
 __all__ = ["Datapath", "Engine"]
-
-SEGMENTS_AHEAD = 64
-"""Segments that may be asked for before their bytes have come."""
 
 
 class Datapath(wiring.Component):
@@ -113,34 +109,19 @@ class Datapath(wiring.Component):
 
         # Load: segments go to memory and, in the same order, to the gearbox.
         wanted = stream.Signature(Segment(config)).create(path=("wanted",))
-        # The splitter's arithmetic begins at registers.
-        m.submodules.ask = ask = StreamRegister(Segment(config))
-        wiring.connect(m, ask.o, wiring.flipped(self.o_segment))
-        # Its latency hides behind that of a read: a beat comes four cycles later at the earliest.
-        shift = exact_log2(config.bus_bytes)
-        run = Signal(Run(config))
-        ends = data.StructLayout({"offset": shift, "last": len(run.last)})
-        m.submodules.asked = asked = StreamFifo(
-            ends, depth=SEGMENTS_AHEAD, block_ram=True, registered=True
-        )
+        m.submodules.asked = asked = SegmentQueue(config)
+        wiring.connect(m, asked.o, wiring.flipped(self.o_segment))
+        wiring.connect(m, asked.o_run, gearbox.i_segment)
         wiring.connect(m, sequencer.o_fetch, segments.i)
         wiring.connect(m, sequencer.o_load, loader.i)
         wiring.connect(m, wiring.flipped(self.i), gearbox.i)
-        m.d.comb += Run(config).covering(run, wanted.payload)
         m.d.comb += [
-            ask.i.payload.eq(wanted.payload),
-            asked.i.payload.offset.eq(run.address[:shift]),
-            asked.i.payload.last.eq(run.last),
-            ask.i.valid.eq(wanted.valid & asked.i.ready),
-            asked.i.valid.eq(wanted.valid & ask.i.ready),
-            wanted.ready.eq(asked.i.ready & ask.i.ready),
+            asked.i.payload.eq(wanted.payload),
+            asked.i.valid.eq(wanted.valid),
+            wanted.ready.eq(asked.i.ready),
             wanted.payload.eq(segments.o.payload),
             wanted.valid.eq(segments.o.valid),
             segments.o.ready.eq(wanted.ready),
-            gearbox.i_segment.payload.address.eq(asked.o.payload.offset),
-            gearbox.i_segment.payload.last.eq(asked.o.payload.last),
-            gearbox.i_segment.valid.eq(asked.o.valid),
-            asked.o.ready.eq(gearbox.i_segment.ready),
             loader.data.eq(gearbox.data),
             loader.level.eq(gearbox.level),
             gearbox.consume.eq(loader.consume),

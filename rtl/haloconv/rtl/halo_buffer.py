@@ -6,10 +6,19 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from haloconv.planner.config import EngineConfig
+from haloconv.planner.latency import has_spare_registers
 from haloconv.rtl.block_memory import BLOCK_WORDS, SMALL_BLOCK_WORDS, block_memory
 from haloconv.rtl.widths import Position
 
-__all__ = ["HaloBuffer", "halo_shares"]
+__all__ = ["HaloBuffer", "halo_latency", "halo_shares"]
+
+
+def halo_latency(config: EngineConfig) -> int:
+    """Cycles from a position to its words: address, memory, and a register behind the memory.
+
+    Block RAM is slow to read; many have that register inside.
+    """
+    return 3 if has_spare_registers(config) else 2
 
 
 def halo_shares(config: EngineConfig) -> int:
@@ -43,7 +52,7 @@ class HaloBuffer(wiring.Component):
     k * N + N - 1, and its memory i holds the banks that are i modulo N. So the word of lane
     k * N + j comes from memory (bank + j) mod N of copy k.
 
-    Timing: latency :attr:`latency` (address 1, memory 1); one read and one write a cycle. A read
+    Timing: latency :attr:`latency` (:func:`halo_latency`); one read and one write a cycle. A read
     sees what was written with its position or before. What it gives is undefined where its word is
     written in the cycle after its position: halves keep reads and writes apart.
 
@@ -71,9 +80,6 @@ class HaloBuffer(wiring.Component):
     channel_mode: Signal
     data: data.View
 
-    latency = 2
-    """Cycles from ``read_position`` to ``data``."""
-
     def __init__(self, config: EngineConfig) -> None:
         self._config = config
         word = data.ArrayLayout(signed(9), config.word_bytes)
@@ -89,6 +95,11 @@ class HaloBuffer(wiring.Component):
                 "data": Out(data.ArrayLayout(copy, shares)),
             }
         )
+
+    @property
+    def latency(self) -> int:
+        """Cycles from ``read_position`` to ``data``."""
+        return halo_latency(self._config)
 
     def elaborate(self, platform) -> Module:
         m = Module()
@@ -119,11 +130,15 @@ class HaloBuffer(wiring.Component):
                 else:
                     turns = Mux(self.channel_mode, 0, copy)
                 m.d.sync += address.eq(read_address + turns)
+                word = read_port.data
+                if halo_latency(config) > 2:
+                    word = Signal(len(read_port.data), reset_less=True, name=f"word_{name}")
+                    m.d.sync += word.eq(read_port.data)
                 m.d.comb += [
                     write_port.en.eq(self.write & (write_memory == index)),
                     write_port.addr.eq(write_address),
                     write_port.data.eq(self.write_data),
                     read_port.addr.eq(address),
-                    Value.cast(self.data[copy][index]).eq(read_port.data),
+                    Value.cast(self.data[copy][index]).eq(word),
                 ]
         return m

@@ -5,7 +5,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from haloconv.planner.config import EngineConfig
-from haloconv.planner.latency import row_cycles
+from haloconv.planner.latency import has_spare_registers, row_cycles
 from haloconv.rtl.fused_sum import picked_sum
 from haloconv.rtl.product_sum import product_sum
 from haloconv.rtl.registered_product import registered_product
@@ -78,9 +78,6 @@ class MacLanes(wiring.Component):
     clear: Signal
     sums: data.View
 
-    latency = 1
-    """Cycles from the operands to ``sums``."""
-
     def __init__(self, config: EngineConfig) -> None:
         self._config = config
         lanes_out, lanes_split = config.out_lanes, config.split_lanes
@@ -102,26 +99,39 @@ class MacLanes(wiring.Component):
             }
         )
 
+    @property
+    def latency(self) -> int:
+        """Cycles from the operands to ``sums``: the product, and where there are spare registers
+        one for its operands."""
+        return 2 if has_spare_registers(self._config) else 1
+
     def elaborate(self, platform) -> Module:
         m = Module()
         pools = "max_pool" in self._config.built_units
         valid, last = Signal(), Signal()
-        m.d.sync += [valid.eq(self.valid), last.eq(self.last)]
         if row_cycles(self._config) > 1:
+            m.d.sync += [valid.eq(self.valid), last.eq(self.last)]
             self._keep(m, platform, valid, last)
             return m
+        valid_before, last_before = Signal(), Signal()
+        m.d.sync += [
+            valid_before.eq(self.valid),
+            last_before.eq(self.last),
+            valid.eq(valid_before),
+            last.eq(last_before),
+        ]
         fresh = Signal(init=1)
         with m.If(valid):
             m.d.sync += fresh.eq(last)
         # All sums are cleared by one register: no gate stands before so long a net, and a reset
         # comes the same way, a cycle later.
         clear = Signal(init=1)
-        m.d.sync += clear.eq(self.valid & self.last)
+        m.d.sync += clear.eq(valid_before & last_before)
         for lane in range(self._config.out_lanes):
             for split in range(self._config.split_lanes):
                 whole = registered_product(
                     m, platform, f"product_{lane}_{split}",
-                    self.operands[lane][split], self.weights[lane][split],
+                    self.operands[lane][split], self.weights[lane][split], cycles=2,
                 )  # fmt: skip
                 product = whole[: PRODUCT.width].as_signed()
                 total = self.sums[split][lane]

@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from haloconv.planner.config import EngineConfig
-from haloconv.rtl.halo_buffer import HaloBuffer, halo_shares
+from haloconv.rtl.halo_buffer import halo_latency, halo_shares
 from haloconv.rtl.widths import Position, index_bits
 
 __all__ = ["OperandSelect"]
@@ -116,8 +116,12 @@ class OperandSelect(wiring.Component):
         turns, word_stages, waits = self._turns, self._word_stages, self.waits
 
         # The modes drive the resets of wide registers.
-        channel_mode, depthwise = Signal(), Signal()
-        m.d.sync += [channel_mode.eq(self.channel_mode), depthwise.eq(self.depthwise)]
+        channel_mode, depthwise, not_depthwise = Signal(), Signal(), Signal()
+        m.d.sync += [
+            channel_mode.eq(self.channel_mode),
+            depthwise.eq(self.depthwise),
+            not_depthwise.eq(~self.depthwise),
+        ]
 
         def late(value: Value, cycles: int, name: str) -> list[Value]:
             """``value`` now and up to ``cycles`` later."""
@@ -137,12 +141,12 @@ class OperandSelect(wiring.Component):
             m.d.comb += step.eq(steps[waits["depthwise"]])
         position_bits = len(Value.cast(self.position))
         m.d.comb += Value.cast(self.read_position).eq(step)
-        select = late(step[position_bits:], HaloBuffer.latency, "select")[-1]
+        select = late(step[position_bits:], halo_latency(config), "select")[-1]
         turn = late(
             self.read_position.bank[: max(1, turns)],
-            HaloBuffer.latency + max(word_stages, turns),
+            halo_latency(config) + max(word_stages, turns),
             "turn",
-        )[HaloBuffer.latency :]
+        )[halo_latency(config) :]
 
         words = [[Value.cast(self.words[k][i]) for i in range(memories)] for k in range(shares)]
         shared = self._shared(m, select, turn, channel_mode, depthwise)
@@ -150,7 +154,7 @@ class OperandSelect(wiring.Component):
             bits = range(2 * stage, min(2 * stage + 2, turns - 1))
             words = self._turned(m, words, turn[stage], bits, f"word_{stage}")
             if stage == word_stages - 1:
-                self._zero(m, words, ~depthwise)
+                self._zero(m, words, not_depthwise)
 
         kept = Signal(config.split_lanes, reset_less=True)
         all_lanes = self.mask[0].replicate(config.split_lanes)
@@ -162,7 +166,8 @@ class OperandSelect(wiring.Component):
                 other = words[copy][(index + (1 << (turns - 1))) % memories]
                 word = Mux(turn[word_stages][turns - 1], other, word)
             for out in range(config.out_lanes):
-                operand = self.operands[out][lane]
+                operand = Signal(signed(9), reset_less=True, name=f"operand_{out}_{lane}")
+                m.d.comb += self.operands[out][lane].eq(operand)
                 own = word[9 * out : 9 * out + 9]
                 if word_stages:
                     m.d.sync += operand.eq(own | shared[copy][index])

@@ -20,11 +20,11 @@ class OutputWriter(wiring.Component):
     A beat leaves when it is full, when a result for another beat comes, or at ``flush``. Partial
     beats carry strobes; bytes around them are never touched.
 
-    Timing: latency 2 from row to beat. A row takes one cycle for each ``bus_bytes`` of it, and as
+    Timing: latency 3 from row to beat. A row takes one cycle for each ``bus_bytes`` of it, and as
     many as the beats that it completes or ends if that is more. Cuts all paths to the write port.
 
-    Resources: an address adder, a memory of four addresses, a beat rotator, three beats of
-    registers.
+    Resources: an address adder, a memory of four addresses, two comparators of addresses, a beat
+    rotator, four beats of registers.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class OutputWriter(wiring.Component):
         row_last, take = Signal(), Signal()
         have_tile = Signal()
         row = self.i.payload
-        piece_valid, piece_done, piece_free = Signal(), Signal(), Signal()
+        piece_valid, piece_free, moves = Signal(), Signal(), Signal()
         piece_count = Signal.like(count, reset_less=True)
         level = Signal(3)
         piece_bytes = Signal(8 * bus, reset_less=True)
@@ -91,7 +91,7 @@ class OutputWriter(wiring.Component):
             rest.eq(total - piece * bus),
             row_last.eq(rest <= bus),
             count.eq(Mux(row_last, rest, bus)),
-            piece_free.eq(~piece_valid | piece_done),
+            piece_free.eq(~piece_valid | moves),
             take.eq(self.i.valid & have_tile & piece_free),
             self.i.ready.eq(have_tile & piece_free & row_last),
             self.written.eq(Mux(take, count, 0)),
@@ -116,11 +116,11 @@ class OutputWriter(wiring.Component):
         m.d.comb += self.i_tile.ready.eq(~have_tile)
         address = self._address(m, level, count, piece_free, piece_valid)
 
-        # Stage 2: a piece begins in one beat and may end in the next.
+        # Stage 2: a piece begins in one beat and may end in the next. Its place is compared with
+        # that of the piece before here, as stage 3 has no time for it.
         offset, place = address[:shift], address[shift:]
         end = Signal(shift + 1)
-        begun, ended, strobe = Signal(bus), Signal(bus), Signal(bus)
-        full, overflows = Signal(), Signal()
+        begun, ended = Signal(bus), Signal(bus)
         turned = [piece_bytes.word_select(index, 8) for index in range(bus)]
         for bit in range(shift):
             turned = [
@@ -128,41 +128,62 @@ class OutputWriter(wiring.Component):
             ]
         m.d.comb += [
             end.eq(offset + piece_count),
-            full.eq(end[shift]),
-            overflows.eq(full & end[:shift].any()),
             begun.eq(Cat(offset <= index for index in range(bus))),
             ended.eq(Cat(end[:shift] > index for index in range(bus))),
-            # Of the first beat; of the next beat, those before the end.
-            strobe.eq(begun & (full.replicate(bus) | ended)),
         ]
+        put_valid, put_done = Signal(), Signal()
+        put_place = Signal(len(place), reset_less=True)
+        next_place = Signal(len(place), reset_less=True)
+        put_bytes = [Signal(8, reset_less=True, name=f"put_{index}") for index in range(bus)]
+        # Of the first beat; of the next beat, those before the end.
+        strobe, rest_strobe = Signal(bus, reset_less=True), Signal(bus, reset_less=True)
+        full, overflows = Signal(reset_less=True), Signal(reset_less=True)
+        same, follows = Signal(reset_less=True), Signal(reset_less=True)
+        m.d.comb += moves.eq(~put_valid | put_done)
+        with m.If(moves):
+            m.d.sync += put_valid.eq(piece_valid)
+        with m.If(moves & piece_valid):
+            m.d.sync += [
+                put_place.eq(place),
+                next_place.eq(place + 1),
+                same.eq(place == put_place),
+                follows.eq(place == next_place),
+                full.eq(end[shift]),
+                overflows.eq(end[shift] & end[:shift].any()),
+                strobe.eq(begun & (end[shift].replicate(bus) | ended)),
+                rest_strobe.eq(ended),
+                *(put.eq(value) for put, value in zip(put_bytes, turned, strict=True)),
+            ]
 
+        # Stage 3: merge it with what is held, of the beat at which the piece before ended.
         held_valid = Signal()
         held_place = Signal(len(place), reset_less=True)
+        spilled = Signal(reset_less=True)
         held_bytes = Signal(8 * bus, reset_less=True)
         held_strobe = Signal(bus)  # none while nothing is held
-        out_free, go, other = Signal(), Signal(), Signal()
+        out_free, go, other, flush = Signal(), Signal(), Signal(), Signal()
         m.d.comb += [
             out_free.eq(~self.o.valid | self.o.ready),
-            other.eq(held_valid & (held_place != place)),
-            go.eq(piece_valid & out_free),
+            other.eq(held_valid & ~Mux(spilled, follows, same)),
+            go.eq(put_valid & out_free),
             # A held beat leaves before a piece of another beat, which takes its place unless it
             # needs two beats.
-            piece_done.eq(go & ~(other & overflows)),
+            put_done.eq(go & ~(other & overflows)),
         ]
         merge = Signal(bus)
-        m.d.comb += merge.eq(strobe & (piece_valid & ~other).replicate(bus))
+        m.d.comb += merge.eq(strobe & (put_valid & ~other).replicate(bus))
         beat = Signal.like(self.o.payload, reset_less=True)
         m.d.comb += self.o.payload.eq(beat)
         with m.If(out_free):
             m.d.sync += [
-                self.o.valid.eq(Mux(piece_valid, other | full, held_valid & self.flush)),
-                beat.address.eq(Cat(C(0, shift), Mux(held_valid, held_place, place))),
+                self.o.valid.eq(Mux(put_valid, other | full, held_valid & flush)),
+                beat.address.eq(Cat(C(0, shift), Mux(held_valid, held_place, put_place))),
                 beat.strobe.eq(held_strobe | merge),
             ]
             for index in range(bus):
                 held = held_bytes.word_select(index, 8)
                 m.d.sync += beat.data.word_select(index, 8).eq(
-                    Mux(merge[index], turned[index], held)
+                    Mux(merge[index], put_bytes[index], held)
                 )
         spills = Signal()
         m.d.comb += spills.eq(full & ~other)
@@ -171,16 +192,20 @@ class OutputWriter(wiring.Component):
             placed = strobe & (~(full & overflows)).replicate(bus)
             m.d.sync += [
                 held_valid.eq(~full | (overflows ^ other)),
-                held_place.eq(place + spills),
-                held_strobe.eq(Mux(spills, ended, placed | kept)),
+                held_place.eq(Mux(spills, next_place, put_place)),
+                spilled.eq(spills),
+                held_strobe.eq(Mux(spills, rest_strobe, placed | kept)),
             ]
             for index in range(bus):
                 # Bytes of a full beat are not needed any more.
                 with m.If(full | strobe[index]):
-                    m.d.sync += held_bytes.word_select(index, 8).eq(turned[index])
-        with m.Elif(out_free & self.flush):
+                    m.d.sync += held_bytes.word_select(index, 8).eq(put_bytes[index])
+        with m.Elif(out_free & flush):
             m.d.sync += [held_valid.eq(0), held_strobe.eq(0)]
-        m.d.comb += self.idle.eq(~(piece_valid | held_valid | self.o.valid | self.i.valid))
+        m.d.comb += [
+            flush.eq(self.flush & ~piece_valid),
+            self.idle.eq(~(piece_valid | put_valid | held_valid | self.o.valid | self.i.valid)),
+        ]
         return m
 
     def _address(self, m: Module, level: Value, count: Value, free: Value, valid: Value) -> Signal:

@@ -161,7 +161,7 @@ class Requantizer(wiring.Component):
         """Cycles from ``i_*`` to ``o``."""
         if not self._roundings:
             return 1
-        return 12 if "fp32" in self._roundings else 9
+        return 13 if "fp32" in self._roundings else 10
 
     def _selected(self, name: str) -> Value:
         return mode_selected(self._roundings, self.rounding, name)
@@ -293,17 +293,17 @@ class Requantizer(wiring.Component):
         multiplier: Value,
         control: Value,
     ) -> tuple[Signal, Signal, Signal]:
-        """Two stages: four products of high and low 16 bits, of which the middle two are added."""
+        """Three stages: products of high and low 16 bits, of which the middle two are added."""
         low, high = multiplicand
 
         def product(a: Value, q: Value, name: str) -> Signal:
-            return registered_product(m, platform, name, a, q)
+            return registered_product(m, platform, name, a, q, cycles=2)
 
         low_low = product(low, multiplier[:16], "low_low")
         high_low = product(high, multiplier[:16], "high_low")
         low_high = product(low, multiplier[16:31], "low_high")
         high_high = product(high, multiplier[16:31], "high_high")
-        control = _register(m, control, "control_products")
+        control = _register(m, _register(m, control, "control_operands"), "control_products")
 
         # |high_low| <= 2**31 and 0 <= low_high < 2**31 + 2**24, so 33 bits hold the sum. The outer
         # two do not overlap, and 31 bits of high_high reach the sign of P.

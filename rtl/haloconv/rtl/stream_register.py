@@ -1,10 +1,10 @@
-"""A register between two streams."""
+"""Registers between two streams."""
 
 from amaranth import *
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["StreamRegister"]
+__all__ = ["StreamCut", "StreamRegister"]
 
 
 class StreamRegister(wiring.Component):
@@ -40,4 +40,46 @@ class StreamRegister(wiring.Component):
         with m.If(self.i.ready):
             # Taken whether valid or not: that takes the fewest gates.
             m.d.sync += [self.o.valid.eq(self.i.valid), held.eq(self.i.payload)]
+        return m
+
+
+class StreamCut(wiring.Component):
+    """Holds up to two payloads. Cuts every path between ``i`` and ``o``, that of ``ready`` too.
+
+    Timing: latency 1, a transfer a cycle.
+
+    Resources: two payloads of registers, a two-way multiplexer of one.
+
+    Parameters
+    ----------
+    shape : ShapeLike
+        Payload.
+
+    Members
+    -------
+    i : In(stream), o : Out(stream)
+    """
+
+    i: stream.Interface
+    o: stream.Interface
+
+    def __init__(self, shape) -> None:
+        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        width = len(Value.cast(self.i.payload))
+        held, second = Signal(width, reset_less=True), Signal(width, reset_less=True)
+        waits = Signal()  # the second one, which came while the first could not leave
+        m.d.comb += [self.i.ready.eq(~waits), Value.cast(self.o.payload).eq(held)]
+        with m.If(~self.o.valid | self.o.ready):
+            m.d.sync += [
+                self.o.valid.eq(self.i.valid | waits),
+                held.eq(Mux(waits, second, self.i.payload)),
+                waits.eq(0),
+            ]
+        with m.Elif(self.i.valid):
+            m.d.sync += waits.eq(1)
+        with m.If(~waits):
+            m.d.sync += second.eq(self.i.payload)
         return m

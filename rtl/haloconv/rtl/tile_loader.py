@@ -1,12 +1,14 @@
 """Fills halo buffer, weight buffer and parameter table from the string of bytes read."""
 
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for
 
 from haloconv.planner.config import EngineConfig
-from haloconv.planner.latency import chunk_bytes, scale_entry_bytes
+from haloconv.planner.latency import chunk_bytes, has_spare_registers, scale_entry_bytes
 from haloconv.planner.tile import MODES
 from haloconv.rtl.loop_counter import counted, loop_counter
 from haloconv.rtl.parameter_table import ParameterWrite
@@ -111,6 +113,7 @@ class TileLoader(wiring.Component):
             depthwise.eq(d.mode == MODES.index("depthwise")),
         ]
 
+        self._bytes = self._late(m, self.data)
         # What the state at hand wants to take, and whether it gets it: each size is compared with
         # the level on its own, and the result chosen, as the choice of a size takes as long.
         want = Signal(bits_for(chunk_bytes(config)))
@@ -196,10 +199,22 @@ class TileLoader(wiring.Component):
                 with m.If(take & pixels_last):
                     m.next = "SETTLE"
             with m.State("SETTLE"):
-                # The writes of the last chunk are one register away from the buffers.
+                # The writes of the last chunk are a few registers away from the buffers; the walker
+                # takes longer to its first step.
                 m.d.comb += [self.loaded.eq(1), self.i.ready.eq(1)]
                 m.next = "NEXT"
         return m
+
+    def _late(self, m: Module, value: Any) -> Any:
+        """``value`` a cycle later, for what goes along with the bytes taken.
+
+        The way through the gearbox is long, so a register follows it, where there are any to spare.
+        """
+        if not has_spare_registers(self._config):
+            return value
+        held = Signal(value.shape(), name="late")
+        m.d.sync += held.eq(value)
+        return held
 
     def _holds(self, size: Value | int) -> Value:
         """Whether the string holds as many bytes."""
@@ -259,12 +274,12 @@ class TileLoader(wiring.Component):
         self._zero_point_place = group, lane_m
         write, rows = self.parameter_write, config.channel_groups * config.group_steps
         m.d.comb += [
-            write.row.eq(row + Mux(half, rows, 0)),
-            write.lane.eq(lane),
-            write.bias.eq(self.taken.bias),
-            write.scale.eq(self.taken.scale),
-            write.value.eq(Cat(self.data[index] for index in range(4))),
-            write.shift.eq(self.data[4]),
+            write.row.eq(self._late(m, row + Mux(half, rows, 0))),
+            write.lane.eq(self._late(m, lane)),
+            write.bias.eq(self._late(m, self.taken.bias)),
+            write.scale.eq(self._late(m, self.taken.scale)),
+            write.value.eq(Cat(self._bytes[index] for index in range(4))),
+            write.shift.eq(self._bytes[4]),
         ]
         return last
 
@@ -319,23 +334,23 @@ class TileLoader(wiring.Component):
         m.submodules.placer = placer = WeightPlacer(config)
         zero_group, zero_row = self._zero_point_place
         m.d.comb += [
-            placer.take.eq(self.taken.weight),
-            placer.place.word.eq(word),
-            placer.place.row.eq(row),
-            placer.place.group.eq(group),
-            placer.place.count.eq(want),
+            placer.take.eq(self._late(m, self.taken.weight)),
+            placer.place.word.eq(self._late(m, word)),
+            placer.place.row.eq(self._late(m, row)),
+            placer.place.group.eq(self._late(m, group)),
+            placer.place.count.eq(self._late(m, want)),
             placer.channel_mode.eq(channel_mode),
             placer.subtract.eq(d.load_scale),
-            placer.zero_point.group.eq(zero_group),
-            placer.zero_point.row.eq(zero_row),
-            placer.zero_point.value.eq(self.data[scale_entry_bytes(config) - 1]),
-            placer.zero_point.enable.eq(self.taken.scale),
+            placer.zero_point.group.eq(self._late(m, zero_group)),
+            placer.zero_point.row.eq(self._late(m, zero_row)),
+            placer.zero_point.value.eq(self._bytes[scale_entry_bytes(config) - 1]),
+            placer.zero_point.enable.eq(self._late(m, self.taken.scale)),
             self.weight_rows.eq(placer.rows),
             self.weight_address.eq(placer.address),
             self.weight_data.eq(placer.weights),
         ]
         for index in range(max(config.out_lanes, config.split_lanes)):
-            m.d.comb += placer.data[index].eq(self.data[index])
+            m.d.comb += placer.data[index].eq(self._bytes[index])
         row_want = Mux(final["step"], c_tail, config.split_lanes)
         row_there = Mux(final["step"], c_tail_there, self._holds(config.split_lanes))
         all_final = final["row"] & final["step"] & final["tap"] & final["group"]
@@ -434,9 +449,12 @@ class TileLoader(wiring.Component):
         with m.If(skip_rows | taken):
             m.d.sync += place.eq(moved)
 
-        m.d.sync += [self.input_write.eq(taken), self.input_position.eq(place)]
+        m.d.sync += [
+            self.input_write.eq(self._late(m, taken)),
+            self.input_position.eq(self._late(m, place)),
+        ]
         for index in range(config.word_bytes):
-            m.d.sync += self.input_data[index].eq(self.data[index].as_signed() - d.in_zero_point)
+            m.d.sync += self.input_data[index].eq(self._bytes[index].as_signed() - d.in_zero_point)
         word_tail, word_tail_there = self._tail(m, "word_tail")
         whole = Mux(depthwise, config.out_lanes, config.word_bytes)
         whole_there = Mux(depthwise, self._holds(config.out_lanes), self._holds(config.word_bytes))

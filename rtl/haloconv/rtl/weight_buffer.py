@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from haloconv.planner.config import EngineConfig
 from haloconv.rtl.block_memory import block_memory
+from haloconv.rtl.halo_buffer import halo_latency
 from haloconv.rtl.widths import index_bits
 
 __all__ = ["WeightBuffer", "weight_shape"]
@@ -53,9 +54,6 @@ class WeightBuffer(wiring.Component):
     channel_mode: Signal
     data: data.View
 
-    latency = 2
-    """Cycles from ``read_address`` to ``data``."""
-
     def __init__(self, config: EngineConfig) -> None:
         self._config = config
         row = data.ArrayLayout(weight_shape(config), config.split_lanes)
@@ -72,6 +70,12 @@ class WeightBuffer(wiring.Component):
             }
         )
 
+    @property
+    def latency(self) -> int:
+        """Cycles from ``read_address`` to ``data``: memory, the register behind it that the halo
+        buffer has too, and the operand register."""
+        return halo_latency(self._config)
+
     def elaborate(self, platform) -> Module:
         m = Module()
         config = self._config
@@ -85,7 +89,11 @@ class WeightBuffer(wiring.Component):
             write_port, read_port = memory.write_port(), memory.read_port()
             # The operand register of the lane: block RAM reads late in the cycle.
             operand = Signal(lanes * width, reset_less=True, name=f"operand_{lane}")
-            single = read_port.data.word_select(lane % lanes, width)
+            read: Value = read_port.data
+            if self.latency > 2:
+                read = Signal(lanes * width, reset_less=True, name=f"read_{lane}")
+                m.d.sync += read.eq(read_port.data)
+            single = read.word_select(lane % lanes, width)
             m.d.comb += [
                 write_port.en.eq(self.write_rows[lane]),
                 write_port.addr.eq(self.write_address),
@@ -93,5 +101,5 @@ class WeightBuffer(wiring.Component):
                 read_port.addr.eq(self.read_address),
                 Value.cast(self.data[lane]).eq(operand),
             ]
-            m.d.sync += operand.eq(Mux(channel_mode, read_port.data, single.replicate(lanes)))
+            m.d.sync += operand.eq(Mux(channel_mode, read, single.replicate(lanes)))
         return m

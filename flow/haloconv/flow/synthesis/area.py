@@ -72,7 +72,8 @@ class Family:
     ``hidden`` are (cell type, Yosys' library with it) of primitives that ``command`` would change
     where a design writes them out, and that it therefore must not recognise. ``luts`` takes the
     place of the step ``map_luts`` of ``command``, if there is any; ``script`` is what ABC does in
-    that step to map gates to LUTs, where it is not the default.
+    that step to map gates to LUTs, where it is not the default. ``output_registers`` says that
+    registers behind block RAM are moved into it afterwards.
     """
 
     command: str
@@ -80,6 +81,7 @@ class Family:
     hidden: tuple[tuple[str, str], ...] = ()
     luts: tuple[str, ...] = ()
     script: str = ""
+    output_registers: bool = False
 
 
 _FAMILIES = {
@@ -97,6 +99,7 @@ _FAMILIES = {
         # Yosys takes 300 ps for a net; routed, most of those on slow paths take three times as
         # long. Told so, ABC spends its LUTs on short paths, and finds smaller ones elsewhere.
         luts=("check -latchonly -assert", "abc9 -W 900", "clean"),
+        output_registers=True,
     ),
     "ice40": Family(
         # Few enables with few registers each: the eight cells of a tile share theirs.

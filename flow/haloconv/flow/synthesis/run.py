@@ -14,6 +14,7 @@ from typing import Any
 
 from haloconv.flow.synthesis.area import Area, family_of, primitive_counts
 from haloconv.flow.synthesis.blocks import attribute_blocks, block_cells, top_module
+from haloconv.flow.synthesis.output_registers import absorb_output_registers
 from haloconv.flow.tools import ToolError, run_tool
 from haloconv.planner.config import EngineConfig
 
@@ -185,6 +186,8 @@ def _synthesize(
             raise SynthesisError(str(error)) from None
         design = json.loads((folder / "netlist.json").read_text(encoding="utf-8"))
     module = top_module(design)
+    if family_of(family).output_registers:
+        absorb_output_registers(module)
     attribute_blocks(module)
     if netlist is not None:
         netlist.parent.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,93 @@
+"""Segments on their way to memory, and where their bytes lie in the beats that come back."""
+
+from amaranth import *
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
+
+from haloconv.planner.config import EngineConfig
+from haloconv.rtl.byte_gearbox import Run
+from haloconv.rtl.stream_fifo import StreamFifo
+from haloconv.rtl.stream_register import StreamCut, StreamRegister
+from haloconv.rtl.widths import Segment
+
+__all__ = ["SEGMENTS_AHEAD", "SegmentQueue"]
+
+SEGMENTS_AHEAD = 64
+"""Segments that may be asked for before their bytes have come."""
+
+
+class SegmentQueue(wiring.Component):
+    """Hands segments on to the burst splitter, and their runs, in the same order, to the gearbox.
+
+    No more than :data:`SEGMENTS_AHEAD` runs are under way.
+
+    Timing: latency 1 to the splitter, through a register whose ``ready`` passes on, and 5 to the
+    gearbox; a segment a cycle. The latter hides behind that of memory, of which a beat comes four
+    cycles after its segment left for the splitter at the earliest, or five after it came.
+
+    Resources: a segment and two runs of registers, an adder, a block RAM.
+
+    Parameters
+    ----------
+    config : EngineConfig
+
+    Members
+    -------
+    i : In(stream of Segment)
+    o : Out(stream of Segment)
+    o_run : Out(stream of Run)
+        With the ``address`` within a beat alone.
+    """
+
+    i: stream.Interface
+    o: stream.Interface
+    o_run: stream.Interface
+
+    def __init__(self, config: EngineConfig) -> None:
+        self._config = config
+        segment = Segment(config)
+        super().__init__(
+            {
+                "i": In(stream.Signature(segment)),
+                "o": Out(stream.Signature(segment)),
+                "o_run": Out(stream.Signature(Run(config))),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        config = self._config
+        shift = exact_log2(config.bus_bytes)
+        run = Signal(Run(config))
+        places = data.StructLayout({"offset": shift, "last": len(run.last)})
+        m.submodules.ask = ask = StreamRegister(Segment(config))
+        # Twice as deep as needed, so that it is never full: the count below says when to stop.
+        m.submodules.runs = runs = StreamFifo(
+            places, depth=2 * SEGMENTS_AHEAD, block_ram=True, registered=True
+        )
+        m.submodules.cut = cut = StreamCut(places)
+        wiring.connect(m, ask.o, wiring.flipped(self.o))
+        wiring.connect(m, runs.o, cut.i)
+
+        under_way = Signal(range(SEGMENTS_AHEAD + 1))
+        full, asks, noted = Signal(), Signal(), Signal()
+        m.d.comb += [
+            full.eq(under_way == SEGMENTS_AHEAD),
+            ask.i.payload.eq(self.i.payload),
+            ask.i.valid.eq(self.i.valid & ~full),
+            self.i.ready.eq(ask.i.ready & ~full),
+            asks.eq(self.i.valid & self.i.ready),
+            # The run's adder begins at the register.
+            *Run(config).covering(run, ask.o.payload),
+            runs.i.payload.offset.eq(run.address[:shift]),
+            runs.i.payload.last.eq(run.last),
+            runs.i.valid.eq(noted),
+            self.o_run.payload.address.eq(cut.o.payload.offset),
+            self.o_run.payload.last.eq(cut.o.payload.last),
+            self.o_run.valid.eq(cut.o.valid),
+            cut.o.ready.eq(self.o_run.ready),
+        ]
+        leaves = self.o_run.valid & self.o_run.ready
+        m.d.sync += [noted.eq(asks), under_way.eq(under_way + asks - leaves)]
+        return m
