@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""Order, latency and throughput of the register between two streams."""
+"""Order, latency and throughput of the registers between two streams."""
 
 import random
 
@@ -8,19 +8,23 @@ from amaranth import Signal, unsigned
 from amaranth.back import rtlil
 from amaranth.lib import data
 
-from haloconv.rtl.stream_register import StreamRegister
+from haloconv.rtl.stream_register import StreamCut, StreamRegister
 from haloconv.sim.streams import get_many, put_many, simulate
 
 PAIR = data.StructLayout({"low": unsigned(5), "high": unsigned(7)})
 
-
-def test_elaborates():
-    rtlil.convert(StreamRegister(PAIR), emit_src=False)
+both = pytest.mark.parametrize("kind", [StreamRegister, StreamCut])
 
 
+@both
+def test_elaborates(kind):
+    rtlil.convert(kind(PAIR), emit_src=False)
+
+
+@both
 @pytest.mark.parametrize("stalls", [(0, 0), (0.6, 0), (0, 0.6), (0.4, 0.4)])
-def test_order(stalls):
-    dut, rng = StreamRegister(PAIR), random.Random(11)
+def test_order(kind, stalls):
+    dut, rng = kind(PAIR), random.Random(11)
     wanted = [{"low": rng.getrandbits(5), "high": rng.getrandbits(7)} for _ in range(60)]
     got = []
 
@@ -34,8 +38,9 @@ def test_order(stalls):
     assert [{"low": pair["low"], "high": pair["high"]} for pair in got] == wanted
 
 
-def test_a_transfer_a_cycle_each_a_cycle_later():
-    dut, shown = StreamRegister(unsigned(8)), []
+@both
+def test_a_transfer_a_cycle_each_a_cycle_later(kind):
+    dut, shown = kind(unsigned(8)), []
 
     async def bench(ctx):
         ctx.set(dut.o.ready, 1)
@@ -51,9 +56,27 @@ def test_a_transfer_a_cycle_each_a_cycle_later():
     assert shown[1:] == [(1, value) for value in range(9)]
 
 
-def test_a_reset_in_mid_stream_drops_what_is_held():
+@both
+def test_no_path_to_the_output_within_a_cycle(kind):
+    dut = kind(unsigned(8))
+
+    async def bench(ctx):
+        ctx.set(dut.i.valid, 1)
+        assert not ctx.get(dut.o.valid)
+        ctx.set(dut.i.payload, 7)
+        await ctx.tick()
+        for valid, payload in ((0, 7), (1, 8), (0, 9)):
+            ctx.set(dut.i.valid, valid)
+            ctx.set(dut.i.payload, payload)
+            assert ctx.get(dut.o.valid) and ctx.get(dut.o.payload) == 7
+
+    simulate(dut, bench)
+
+
+@both
+def test_a_reset_in_mid_stream_drops_what_is_held(kind):
     """What is offered during the reset is lost too, and nothing else."""
-    dut, reset = StreamRegister(unsigned(8)), Signal()
+    dut, reset = kind(unsigned(8)), Signal()
 
     async def bench(ctx):
         for ready in (0, 1):
@@ -102,3 +125,93 @@ def test_it_is_ready_while_empty_or_emptied():
         assert ctx.get(dut.o.payload) == 8
 
     simulate(dut, bench)
+
+
+def test_the_cut_holds_two_payloads_and_they_stay():
+    dut = StreamCut(unsigned(8))
+
+    async def bench(ctx):
+        ctx.set(dut.i.valid, 1)
+        for value in (7, 8):
+            ctx.set(dut.i.payload, value)
+            assert ctx.get(dut.i.ready)
+            await ctx.tick()
+        for other in (9, 0xFF, 10):
+            ctx.set(dut.i.payload, other)
+            assert not ctx.get(dut.i.ready)
+            assert ctx.get(dut.o.valid) and ctx.get(dut.o.payload) == 7
+            await ctx.tick()
+        ctx.set(dut.o.ready, 1)
+        await ctx.tick()
+        # The second has come to the front; only now what was offered meanwhile is taken.
+        for value in (8, 10, 11):
+            assert ctx.get(dut.i.ready)
+            assert ctx.get(dut.o.valid) and ctx.get(dut.o.payload) == value
+            await ctx.tick()
+            ctx.set(dut.i.payload, ctx.get(dut.i.payload) + 1)
+        assert ctx.get(dut.o.payload) == 12
+
+    simulate(dut, bench)
+
+
+def test_the_cut_is_empty_behind_its_second_payload():
+    dut = StreamCut(unsigned(8))
+
+    async def bench(ctx):
+        ctx.set(dut.i.valid, 1)
+        for value in (7, 8):
+            ctx.set(dut.i.payload, value)
+            await ctx.tick()
+        ctx.set(dut.i.valid, 0)
+        ctx.set(dut.o.ready, 1)
+        for value in (7, 8):
+            assert ctx.get(dut.o.valid) and ctx.get(dut.o.payload) == value
+            await ctx.tick()
+        assert not ctx.get(dut.o.valid) and ctx.get(dut.i.ready)
+
+    simulate(dut, bench)
+
+
+def test_no_path_through_the_cut_from_ready_to_ready():
+    """Whatever it holds, ``i.ready`` stays while ``o.ready`` and ``i.valid`` change in a cycle."""
+    dut = StreamCut(unsigned(8))
+
+    async def bench(ctx):
+        for held in range(3):
+            ctx.set(dut.i.valid, 1)
+            for ready in (0, 1, 0):
+                ctx.set(dut.o.ready, ready)
+                for valid in (0, 1):
+                    ctx.set(dut.i.valid, valid)
+                    assert ctx.get(dut.i.ready) == (held < 2), held
+            ctx.set(dut.i.payload, held)
+            await ctx.tick()
+
+    simulate(dut, bench)
+
+
+def test_a_reset_drops_both_payloads_of_the_cut():
+    dut, reset = StreamCut(unsigned(8)), Signal()
+
+    async def bench(ctx):
+        for ready in (0, 1):
+            ctx.set(dut.o.ready, 0)
+            ctx.set(dut.i.valid, 1)
+            ctx.set(dut.i.payload, 7)
+            await ctx.tick().repeat(2)
+            assert not ctx.get(dut.i.ready)
+            ctx.set(dut.o.ready, ready)
+            ctx.set(reset, 1)
+            await ctx.tick()
+            ctx.set(reset, 0)
+            ctx.set(dut.i.valid, 0)
+            for _ in range(3):
+                assert not ctx.get(dut.o.valid) and ctx.get(dut.i.ready)
+                await ctx.tick()
+            await put_many(ctx, dut.i, [9])
+            ctx.set(dut.o.ready, 1)
+            assert ctx.get(dut.o.valid) and ctx.get(dut.o.payload) == 9
+            await ctx.tick()
+            assert not ctx.get(dut.o.valid)
+
+    simulate(dut, bench, reset=reset)
