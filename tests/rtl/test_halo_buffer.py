@@ -15,12 +15,17 @@ LANES = [(1, 1), (8, 2), (3, 5), (4, 4), (2, 3), (1, 7), (1, 8)]
 SHALLOW, DEEP = 6, 130  # words of a half: several banks of a shallow one fit a block RAM
 
 
-def engine(lanes, depth=SHALLOW):
+LATENCIES = (3, 2)
+"""Without serial requantisers, and beside them."""
+
+
+def engine(lanes, depth=SHALLOW, latency=3):
     out_lanes, split_lanes = lanes
     word = split_lanes * -(-out_lanes // split_lanes)
     return EngineConfig(
-        out_lanes=out_lanes, split_lanes=split_lanes, input_bytes=depth * split_lanes * word
-    )
+        out_lanes=out_lanes, split_lanes=split_lanes, input_bytes=depth * split_lanes * word,
+        roundings=("double",), serial_requantizers=latency == 2,
+    )  # fmt: skip
 
 
 def random_word(rng, count):
@@ -55,15 +60,17 @@ def test_shares_by_hand(split_lanes, half, shares):
 
 def test_elaborates():
     for lanes in LANES:
-        rtlil.convert(HaloBuffer(engine(lanes)), emit_src=False)
+        for latency in LATENCIES:
+            rtlil.convert(HaloBuffer(engine(lanes, latency=latency)), emit_src=False)
 
 
+@pytest.mark.parametrize("latency", LATENCIES)
 @pytest.mark.parametrize("depth", [SHALLOW, DEEP])
 @pytest.mark.parametrize("lanes", LANES)
-def test_every_position(lanes, depth):
+def test_every_position(lanes, depth, latency):
     """Words are numbered bank by bank: a read gives Pr words in a row, across the wrap."""
     rng = random.Random(f"{lanes} {depth}")
-    config = engine(lanes, depth)
+    config = engine(lanes, depth, latency)
     dut = HaloBuffer(config)
     banks, words = config.split_lanes, 2 * config.input_words
     assert words == 2 * depth
@@ -89,19 +96,20 @@ def test_every_position(lanes, depth):
             if cycle >= dut.latency - 1:
                 got.append(plain(ctx.get(dut.data)))
 
-    assert dut.latency == 2
+    assert dut.latency == latency
     simulate(dut, bench, check_loops=False)
     for place, found in zip(places, got, strict=False):
         assert by_lane(config, place % banks, found) == stored[place : place + banks]
     assert len(got) >= len(places)
 
 
+@pytest.mark.parametrize("latency", LATENCIES)
 @pytest.mark.parametrize("depth", [SHALLOW, DEEP])
 @pytest.mark.parametrize("lanes", LANES)
-def test_reads_among_writes(lanes, depth):
+def test_reads_among_writes(lanes, depth, latency):
     """A read sees the writes up to and with its own cycle, no later ones."""
     rng = random.Random(f"{lanes} {depth}")
-    config = engine(lanes, depth)
+    config = engine(lanes, depth, latency)
     dut = HaloBuffer(config)
     banks = config.split_lanes
     # Few words, so that reads meet the writes around them; memories start as zeros.

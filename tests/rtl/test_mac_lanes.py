@@ -131,6 +131,9 @@ def test_a_sum_of_32_bits_wraps_and_comes_back():
             ctx.set(dut.weights, [[weight]])
             for _ in range(count):
                 await ctx.tick()
+            # Until the last of them shows, what comes counts for nothing.
+            ctx.set(dut.weights, [[0]])
+            await ctx.tick().repeat(dut.latency - 1)
             if weight > 0:
                 assert plain(ctx.get(dut.sums)) == [[count * 255**2 - 2**32]]
         assert plain(ctx.get(dut.sums)) == [[0]]
@@ -181,9 +184,11 @@ def test_the_maximum_of_products():
                 ctx.set(dut.last, int(index == len(group) - 1))
                 ctx.set(dut.valid, 1)
                 await ctx.tick()
+            ctx.set(dut.valid, 0)
+            await ctx.tick().repeat(dut.latency - 1)
             np.testing.assert_array_equal(plain(ctx.get(dut.sums)), group.max(axis=0).T)
 
-    assert dut.latency == 1
+    assert dut.latency == 2
     simulate(dut, bench)
 
 
@@ -210,6 +215,7 @@ def test_sums_stay_beside_serial_requantisers(q, units):
         serial_requantizers=True,
     )  # fmt: skip
     dut = MacLanes(config)
+    assert dut.latency == 1
     rng = np.random.default_rng(q)
 
     async def bench(ctx):
