@@ -9,7 +9,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from haloconv.planner.config import EngineConfig
-from haloconv.planner.latency import chunk_bytes
+from haloconv.planner.latency import chunk_bytes, run_latency
 from haloconv.planner.timeline import ReadTimeline, WriteTimeline
 from haloconv.rtl.burst_splitter import BurstSplitter
 from haloconv.rtl.byte_gearbox import ByteGearbox
@@ -86,7 +86,7 @@ def take_cycles(config, segments, chunks, earliest, latency):
 
 
 def predicted(config, segments, chunks, earliest, latency):
-    reads = ReadTimeline(config.bus_bytes, chunk_bytes(config), latency)
+    reads = ReadTimeline(config.bus_bytes, chunk_bytes(config), latency, run_latency(config))
     waiting = list(zip(chunks, earliest, strict=True))
     cycles = []
     for address, length in segments:

@@ -6,7 +6,7 @@ import pytest
 from amaranth.hdl import Signal
 
 from haloconv.planner.config import EngineConfig
-from haloconv.rtl.halo_buffer import HaloBuffer, halo_shares
+from haloconv.rtl.halo_buffer import halo_latency, halo_shares
 from haloconv.rtl.operand_select import OperandSelect
 from haloconv.sim.streams import plain, simulate
 
@@ -60,9 +60,9 @@ async def play(ctx, dut, config, rng, banks, words, selects, masks):
     shares = halo_shares(config)
     memories = config.split_lanes // shares
     channel = ctx.get(dut.channel_mode)
-    latency = dut.latency + HaloBuffer.latency
+    latency = dut.latency + halo_latency(config)
     noise = rng.integers(-255, 256, (shares, memories, config.word_bytes))
-    asked, seen = [None] * HaloBuffer.latency, []
+    asked, seen = [None] * halo_latency(config), []
     count = len(words)
     for cycle in range(count + latency):
         step = cycle if cycle < count else 0
@@ -76,9 +76,9 @@ async def play(ctx, dut, config, rng, banks, words, selects, masks):
             word, bank = asked[0]
             for lane in range(config.split_lanes):
                 copy, index = divmod(lane, memories)
-                # In channel mode copies of one memory give the first lane's word.
-                first = memories == 1 and channel
-                shown[copy, (bank + index) % memories] = words[word][0 if first else lane]
+                # In channel mode all copies give the words of the first lanes.
+                asker = index if channel else lane
+                shown[copy, (bank + index) % memories] = words[word][asker]
         ctx.set(dut.words, shown.tolist())
         if cycle >= latency:
             seen.append(plain(ctx.get(dut.operands)))

@@ -19,6 +19,7 @@ from haloconv.planner.latency import (
     chunk_bytes,
     queue_latency,
     requantizer_latency,
+    run_latency,
     scale_entry_bytes,
 )
 from haloconv.planner.requantization import ROUNDINGS
@@ -216,7 +217,7 @@ def elementwise_cycles(
     """
     q, bus = config.results_per_cycle, config.bus_bytes
     binary = operator.second is not None
-    reads = ReadTimeline(bus, chunk_bytes(config), latency)
+    reads = ReadTimeline(bus, chunk_bytes(config), latency, run_latency(config))
     writes = WriteTimeline(bus)
     start = 3 + latency + fetch_cycles(bus) + 2
     reads.walker_free = start + 1

@@ -14,6 +14,7 @@ __all__ = [
     "result_latency",
     "results_room",
     "row_cycles",
+    "run_latency",
     "scale_entry_bytes",
     "tree_levels",
 ]
@@ -85,6 +86,12 @@ def hold_cycles(config: EngineConfig, rows: int) -> int:
 def queue_latency(config: EngineConfig) -> int:
     """Cycles of the queue between requantisers and writer; one is a register behind its memory."""
     return 3 if has_spare_registers(config) else 2
+
+
+def run_latency(config: EngineConfig) -> int:
+    """Cycles from a segment asked for until the gearbox knows where its bytes lie: a register, the
+    queue, and two more registers where there are any to spare."""
+    return 5 if has_spare_registers(config) else 3
 
 
 def result_latency(config: EngineConfig) -> int:

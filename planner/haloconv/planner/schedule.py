@@ -33,6 +33,7 @@ from haloconv.planner.latency import (
     result_latency,
     results_room,
     row_cycles,
+    run_latency,
     scale_entry_bytes,
 )
 from haloconv.planner.layer import ConvLayer
@@ -204,7 +205,9 @@ class _Walk:
             layer.out_width, tile.width, layer.stride[1], layer.window[1], layer.pads[2],
             layer.in_width,
         )  # fmt: skip
-        self.reads = ReadTimeline(config.bus_bytes, chunk_bytes(config), latency)
+        self.reads = ReadTimeline(
+            config.bus_bytes, chunk_bytes(config), latency, run_latency(config)
+        )
         self.writes = WriteTimeline(config.bus_bytes)
         self.room = results_room(config)
         # Cycles in which the last rows of results left the room behind the requantisers.

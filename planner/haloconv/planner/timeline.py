@@ -26,10 +26,14 @@ class ReadTimeline:
         Most bytes that the loader takes a cycle; the string holds a beat more.
     latency : int
         Cycles from an accepted request to its first beat.
+    run_latency : int
+        Cycles until it is known where the bytes of a segment lie in its beats; up to four pass
+        unnoticed.
     """
 
-    def __init__(self, bus_bytes: int, chunk: int, latency: int) -> None:
-        self._bus, self._chunk, self._latency = bus_bytes, chunk, latency
+    def __init__(self, bus_bytes: int, chunk: int, latency: int, run_latency: int = 0) -> None:
+        self._bus, self._chunk = bus_bytes, chunk
+        self._latency, self._run_latency = latency, run_latency
         self.walker_free: int = 0
         """First cycle in which the segment walker can ask again."""
         self._splitter_free: int = 0
@@ -59,7 +63,7 @@ class ReadTimeline:
         self._register_free = start
         self._splitter_free = start + self.bursts(address, length)
         # Beats have to wait for the place of their bytes, which comes behind a queue.
-        self._due = max(start + 2 + self._latency, asked + 5)
+        self._due = max(start + 2 + self._latency, asked + self._run_latency)
         self._left, self._offset = length, address % self._bus
 
     def bursts(self, address: int, length: int) -> int:

@@ -139,6 +139,7 @@ class Datapath(wiring.Component):
             depth=results_room(config),
             block_ram=True,
             registered=queue_latency(config) == 3,
+            reserved=True,
         )
         wiring.connect(m, rows.o, writer.i)
         m.d.comb += [
@@ -255,7 +256,6 @@ class Datapath(wiring.Component):
             operands.channel_mode.eq(channel_mode),
             operands.depthwise.eq(d.mode == MODES.index("depthwise")),
             weights.read_address.eq(late(step.weight, to_lanes - weights.latency, "weight")),
-            weights.channel_mode.eq(channel_mode),
             lanes.operands.eq(operands.operands),
             lanes.weights.eq(weights.data),
             lanes.valid.eq(late(step.valid, to_lanes, "valid", reset_less=False)),

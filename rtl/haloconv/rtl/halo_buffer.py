@@ -68,7 +68,7 @@ class HaloBuffer(wiring.Component):
     write : In(1), write_position : In(Position), write_data : In(ArrayLayout(signed(9), word))
     read_position : In(Position)
     channel_mode : In(1)
-        Where a copy is one memory: every copy gives the word at ``read_position``.
+        Every copy gives the words for lane 0 and on, that at ``read_position`` first.
     data : Out(ArrayLayout(ArrayLayout(ArrayLayout(signed(9), word), N), K))
         ``latency`` cycles after ``read_position``.
     """
@@ -125,10 +125,9 @@ class HaloBuffer(wiring.Component):
                 write_port, read_port = memory.write_port(), memory.read_port()
                 # From bank b on, lane by lane; the memories below b take the next turn.
                 address = Signal.like(read_port.addr, reset_less=True, name=f"address_{name}")
+                turns = Mux(self.channel_mode, 0, copy)
                 if memories > 1:
-                    turns = Mux(index < read_memory, copy + 1, copy)
-                else:
-                    turns = Mux(self.channel_mode, 0, copy)
+                    turns = turns + (index < read_memory)
                 m.d.sync += address.eq(read_address + turns)
                 word = read_port.data
                 if halo_latency(config) > 2:

@@ -213,24 +213,26 @@ class OperandSelect(wiring.Component):
     def _first_word(
         self, m: Module, select: Value, turn: Value, channel_mode: Value
     ) -> list[list[Value]]:
-        """The part of the first bank's word that channel mode takes, by copy and memory."""
+        """The part of the first bank's word that channel mode takes, by copy and memory. All copies
+        give the same words then, so each has it from its own."""
         config = self._config
         shares = halo_shares(config)
         memories = config.split_lanes // shares
         part_select = select[: index_bits(config.word_steps)]
         rows: list[list[Value]] = [[] for _ in range(shares)]
         for lane in range(config.split_lanes):
+            copy = lane // memories
             chosen = Signal(9, name=f"part_{lane}_in")
             with m.Switch(Cat(turn, part_select)):
                 for part in range(config.word_steps):
                     for index in range(memories):
                         with m.Case(index | part << len(turn)):
                             m.d.comb += chosen.eq(
-                                self.words[0][index][part * config.split_lanes + lane]
+                                self.words[copy][index][part * config.split_lanes + lane]
                             )
             held = Signal(9, reset_less=True, name=f"part_{lane}")
             m.d.sync += held.eq(chosen)
-            rows[lane // memories].append(held)
+            rows[copy].append(held)
         self._zero(m, rows, ~channel_mode)
         return rows
 

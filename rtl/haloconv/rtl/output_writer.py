@@ -8,6 +8,7 @@ from amaranth.utils import bits_for, exact_log2
 
 from haloconv.planner.config import EngineConfig
 from haloconv.rtl.drain import ResultRow
+from haloconv.rtl.fused_sum import selected_sum
 from haloconv.rtl.ports import WriteBeat
 from haloconv.rtl.widths import DescriptorLayout, WriteTile, index_bits
 
@@ -23,8 +24,8 @@ class OutputWriter(wiring.Component):
     Timing: latency 3 from row to beat. A row takes one cycle for each ``bus_bytes`` of it, and as
     many as the beats that it completes or ends if that is more. Cuts all paths to the write port.
 
-    Resources: an address adder, a memory of four addresses, two comparators of addresses, a beat
-    rotator, four beats of registers.
+    Resources: three address adders, a memory of four addresses, a beat rotator, four beats of
+    registers.
 
     Parameters
     ----------
@@ -132,22 +133,20 @@ class OutputWriter(wiring.Component):
             ended.eq(Cat(end[:shift] > index for index in range(bus))),
         ]
         put_valid, put_done = Signal(), Signal()
-        put_place = Signal(len(place), reset_less=True)
-        next_place = Signal(len(place), reset_less=True)
+        put_place, beyond = Signal(len(place), reset_less=True), Signal(len(place))
         put_bytes = [Signal(8, reset_less=True, name=f"put_{index}") for index in range(bus)]
         # Of the first beat; of the next beat, those before the end.
         strobe, rest_strobe = Signal(bus, reset_less=True), Signal(bus, reset_less=True)
         full, overflows = Signal(reset_less=True), Signal(reset_less=True)
         same, follows = Signal(reset_less=True), Signal(reset_less=True)
-        m.d.comb += moves.eq(~put_valid | put_done)
+        m.d.comb += [moves.eq(~put_valid | put_done), beyond.eq(place - put_place)]
         with m.If(moves):
             m.d.sync += put_valid.eq(piece_valid)
         with m.If(moves & piece_valid):
             m.d.sync += [
                 put_place.eq(place),
-                next_place.eq(place + 1),
-                same.eq(place == put_place),
-                follows.eq(place == next_place),
+                same.eq(beyond == 0),
+                follows.eq(beyond == 1),
                 full.eq(end[shift]),
                 overflows.eq(end[shift] & end[:shift].any()),
                 strobe.eq(begun & (end[shift].replicate(bus) | ended)),
@@ -170,6 +169,12 @@ class OutputWriter(wiring.Component):
             # needs two beats.
             put_done.eq(go & ~(other & overflows)),
         ]
+        # What is held belongs to the place of the last piece, or behind it.
+        sent = selected_sum(
+            m, platform, "sent", len(place) + 1,
+            Cat(C(1, 1), C(0, len(place))).as_signed(), held_valid,
+            Cat(spilled, held_place).as_signed(), Cat(C(0, 1), put_place).as_signed(),
+        )[1:]  # fmt: skip
         merge = Signal(bus)
         m.d.comb += merge.eq(strobe & (put_valid & ~other).replicate(bus))
         beat = Signal.like(self.o.payload, reset_less=True)
@@ -177,7 +182,7 @@ class OutputWriter(wiring.Component):
         with m.If(out_free):
             m.d.sync += [
                 self.o.valid.eq(Mux(put_valid, other | full, held_valid & flush)),
-                beat.address.eq(Cat(C(0, shift), Mux(held_valid, held_place, put_place))),
+                beat.address.eq(Cat(C(0, shift), sent)),
                 beat.strobe.eq(held_strobe | merge),
             ]
             for index in range(bus):
@@ -192,7 +197,7 @@ class OutputWriter(wiring.Component):
             placed = strobe & (~(full & overflows)).replicate(bus)
             m.d.sync += [
                 held_valid.eq(~full | (overflows ^ other)),
-                held_place.eq(Mux(spills, next_place, put_place)),
+                held_place.eq(put_place),
                 spilled.eq(spills),
                 held_strobe.eq(Mux(spills, rest_strobe, placed | kept)),
             ]

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from haloconv.planner.config import EngineConfig
+from haloconv.planner.latency import has_spare_registers
 from haloconv.rtl.byte_gearbox import Run
 from haloconv.rtl.stream_fifo import StreamFifo
 from haloconv.rtl.stream_register import StreamCut, StreamRegister
@@ -22,11 +23,12 @@ class SegmentQueue(wiring.Component):
 
     No more than :data:`SEGMENTS_AHEAD` runs are under way.
 
-    Timing: latency 1 to the splitter, through a register whose ``ready`` passes on, and 5 to the
-    gearbox; a segment a cycle. The latter hides behind that of memory, of which a beat comes four
-    cycles after its segment left for the splitter at the earliest, or five after it came.
+    Timing: latency 1 to the splitter, through a register whose ``ready`` passes on, and
+    :func:`~haloconv.planner.latency.run_latency` to the gearbox; a segment a cycle. The latter
+    hides behind that of most memories: a beat comes three cycles and their latency after its
+    segment came at the earliest.
 
-    Resources: a segment and two runs of registers, an adder, a block RAM.
+    Resources: a segment and up to three runs of registers, an adder, a block RAM.
 
     Parameters
     ----------
@@ -62,13 +64,17 @@ class SegmentQueue(wiring.Component):
         run = Signal(Run(config))
         places = data.StructLayout({"offset": shift, "last": len(run.last)})
         m.submodules.ask = ask = StreamRegister(Segment(config))
-        # Twice as deep as needed, so that it is never full: the count below says when to stop.
-        m.submodules.runs = runs = StreamFifo(
-            places, depth=2 * SEGMENTS_AHEAD, block_ram=True, registered=True
-        )
-        m.submodules.cut = cut = StreamCut(places)
         wiring.connect(m, ask.o, wiring.flipped(self.o))
-        wiring.connect(m, runs.o, cut.i)
+        # The count below says when to stop.
+        spare = has_spare_registers(config)
+        m.submodules.runs = runs = StreamFifo(
+            places, depth=SEGMENTS_AHEAD, block_ram=True, registered=spare, reserved=True
+        )
+        last = runs.o
+        if spare:
+            m.submodules.cut = cut = StreamCut(places)
+            wiring.connect(m, runs.o, cut.i)
+            last = cut.o
 
         under_way = Signal(range(SEGMENTS_AHEAD + 1))
         full, asks, noted = Signal(), Signal(), Signal()
@@ -83,10 +89,10 @@ class SegmentQueue(wiring.Component):
             runs.i.payload.offset.eq(run.address[:shift]),
             runs.i.payload.last.eq(run.last),
             runs.i.valid.eq(noted),
-            self.o_run.payload.address.eq(cut.o.payload.offset),
-            self.o_run.payload.last.eq(cut.o.payload.last),
-            self.o_run.valid.eq(cut.o.valid),
-            cut.o.ready.eq(self.o_run.ready),
+            self.o_run.payload.address.eq(last.payload.offset),
+            self.o_run.payload.last.eq(last.payload.last),
+            self.o_run.valid.eq(last.valid),
+            last.ready.eq(self.o_run.ready),
         ]
         leaves = self.o_run.valid & self.o_run.ready
         m.d.sync += [noted.eq(asks), under_way.eq(under_way + asks - leaves)]

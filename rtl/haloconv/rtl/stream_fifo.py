@@ -32,6 +32,9 @@ class StreamFifo(wiring.Component):
         Read the memory synchronously.
     registered : bool
         With ``block_ram``: registers follow the memory, whose own output is slow.
+    reserved : bool
+        With ``block_ram``: whoever puts something in has made sure that there is room for it, so
+        nothing is counted, and ``i.ready`` is always high.
 
     Members
     -------
@@ -47,12 +50,19 @@ class StreamFifo(wiring.Component):
     o: stream.Interface
 
     def __init__(
-        self, shape, *, depth: int, block_ram: bool = False, registered: bool = False
+        self,
+        shape,
+        *,
+        depth: int,
+        block_ram: bool = False,
+        registered: bool = False,
+        reserved: bool = False,
     ) -> None:
         self._shape = shape
         self._depth = check_int("Depth", depth, 1)
         self._block_ram = block_ram
         self._registered = registered
+        self._reserved = reserved
         super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
 
     def elaborate(self, platform) -> Module:
@@ -82,17 +92,20 @@ class StreamFifo(wiring.Component):
             attrs={"no_rw_check": 1, "ram_style": "block"},  # pyright: ignore[reportArgumentType]
         )
         write, read = memory.write_port(), memory.read_port()
-        level = Signal(range(self._depth + 1))
         push, pop, fetch = Signal(), Signal(), Signal()
+        if self._reserved:
+            m.d.comb += self.i.ready.eq(1)
+        else:
+            level = Signal(range(self._depth + 1))
+            m.d.comb += self.i.ready.eq(level != self._depth)
+            with m.If(push != pop):
+                m.d.sync += level.eq(level + Cat(C(1, 1), pop.replicate(len(level) - 1)))
         m.d.comb += [
-            self.i.ready.eq(level != self._depth),
             push.eq(self.i.valid & self.i.ready),
             pop.eq(self.o.valid & self.o.ready),
             write.en.eq(push),
             write.data.eq(self.i.payload),
         ]
-        with m.If(push != pop):
-            m.d.sync += level.eq(level + Cat(C(1, 1), pop.replicate(len(level) - 1)))
         with m.If(push):
             m.d.sync += write.addr.eq(write.addr + 1)
         fetched_valid, fetched_free = Signal(), Signal()

@@ -5,8 +5,8 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from haloconv.planner.config import EngineConfig
+from haloconv.planner.latency import has_spare_registers
 from haloconv.rtl.block_memory import block_memory
-from haloconv.rtl.halo_buffer import halo_latency
 from haloconv.rtl.widths import index_bits
 
 __all__ = ["WeightBuffer", "weight_shape"]
@@ -20,15 +20,14 @@ def weight_shape(config: EngineConfig) -> Shape:
 class WeightBuffer(wiring.Component):
     """Holds Pm x Pr weights a word, written by rows of Pr, one row for each output lane.
 
-    In the row modes a row has one weight, in column m mod Pr for output lane m, and reads give it
-    in every column: so rows can share the wires that they are written by.
+    In memory the weights of a split lane lie together, as its inputs do in the halo buffer: so a
+    block RAM and the lanes that it feeds can be neighbours, and nothing but addresses and what is
+    written goes to all of them.
 
     Timing: latency :attr:`latency`; one read and one write a cycle. A write can be read in the next
-    cycle; reading a word while it is written gives anything. ``channel_mode`` holds from the first
-    read of a layer to the last.
+    cycle; reading a word while it is written gives anything.
 
-    Resources: Pm memories of 2 * weight_words words of Pr weights; a two-way multiplexer for each
-    weight.
+    Resources: a memory of 2 * weight_words words of Pm * Pr weights, each with a write enable.
 
     Parameters
     ----------
@@ -42,8 +41,6 @@ class WeightBuffer(wiring.Component):
         Word, with the half folded in.
     write_data : In(ArrayLayout(ArrayLayout(weight, Pr), Pm))
     read_address : In
-    channel_mode : In(1)
-        Low: each row is its one weight.
     data : Out(ArrayLayout(ArrayLayout(weight, Pr), Pm))
     """
 
@@ -51,7 +48,6 @@ class WeightBuffer(wiring.Component):
     write_address: Signal
     write_data: data.View
     read_address: Signal
-    channel_mode: Signal
     data: data.View
 
     def __init__(self, config: EngineConfig) -> None:
@@ -65,41 +61,36 @@ class WeightBuffer(wiring.Component):
                 "write_address": In(address),
                 "write_data": In(words),
                 "read_address": In(address),
-                "channel_mode": In(1),
                 "data": Out(words),
             }
         )
 
     @property
     def latency(self) -> int:
-        """Cycles from ``read_address`` to ``data``: memory, the register behind it that the halo
-        buffer has too, and the operand register."""
-        return halo_latency(self._config)
+        """Cycles from ``read_address`` to ``data``: memory, and where there are spare registers one
+        behind it, as block RAM is slow."""
+        return 2 if has_spare_registers(self._config) else 1
 
     def elaborate(self, platform) -> Module:
         m = Module()
         config = self._config
-        lanes, width = config.split_lanes, weight_shape(config).width
-        channel_mode = Signal()
-        m.d.sync += channel_mode.eq(self.channel_mode)
-        for lane in range(config.out_lanes):
-            m.submodules[f"row_{lane}"] = memory = block_memory(
-                lanes * width, 2 * config.weight_words
-            )
-            write_port, read_port = memory.write_port(), memory.read_port()
-            # The operand register of the lane: block RAM reads late in the cycle.
-            operand = Signal(lanes * width, reset_less=True, name=f"operand_{lane}")
-            read: Value = read_port.data
-            if self.latency > 2:
-                read = Signal(lanes * width, reset_less=True, name=f"read_{lane}")
-                m.d.sync += read.eq(read_port.data)
-            single = read.word_select(lane % lanes, width)
-            m.d.comb += [
-                write_port.en.eq(self.write_rows[lane]),
-                write_port.addr.eq(self.write_address),
-                write_port.data.eq(self.write_data[lane]),
-                read_port.addr.eq(self.read_address),
-                Value.cast(self.data[lane]).eq(operand),
-            ]
-            m.d.sync += operand.eq(Mux(channel_mode, read, single.replicate(lanes)))
+        width = weight_shape(config).width
+        places = [
+            (lane, split) for split in range(config.split_lanes) for lane in range(config.out_lanes)
+        ]
+        m.submodules.memory = memory = block_memory(len(places) * width, 2 * config.weight_words)
+        write_port, read_port = memory.write_port(granularity=width), memory.read_port()
+        read: Value = read_port.data
+        if has_spare_registers(config):
+            read = Signal(len(places) * width, reset_less=True)
+            m.d.sync += read.eq(read_port.data)
+        m.d.comb += [
+            write_port.en.eq(self.write_rows.replicate(config.split_lanes)),
+            write_port.addr.eq(self.write_address),
+            write_port.data.eq(Cat(self.write_data[lane][split] for lane, split in places)),
+            read_port.addr.eq(self.read_address),
+        ]
+        for number, (lane, split) in enumerate(places):
+            weight = read.word_select(number, width).as_signed()
+            m.d.comb += self.data[lane][split].eq(weight)
         return m

@@ -45,14 +45,13 @@ class ZeroPointWrite(data.StructLayout):
 
 class WeightPlacer(wiring.Component):
     """In channel mode a chunk is the row of one output lane, padded with zero offsets beyond
-    ``count``; in the row modes it holds one weight for each output lane, which goes to column m mod
-    Pr of lane m's row; the columns beside it count for nothing.
+    ``count``; in the row modes it holds one weight for each output lane, which fills the row of
+    that lane.
 
     Timing: latency :attr:`latency`, a chunk a cycle. A zero point is there in the next cycle.
 
     Resources: with weight zero points max(Pm, Pr) subtractors of nine bits, a byte table of
-    channel_groups x Pm and a choice of one of its Pm columns; where Pm exceeds Pr, a two-way
-    multiplexer for each lane beyond.
+    channel_groups x Pm and a choice of one of its Pm columns; a two-way multiplexer for each lane.
 
     Parameters
     ----------
@@ -158,25 +157,15 @@ class WeightPlacer(wiring.Component):
         for lane in range(lanes_out):
             chosen = take & (~self.channel_mode | (place.row == lane))
             m.d.sync += self.rows[lane].eq(chosen)
-        # One row value serves all lanes: in channel mode the write enables choose among them, in
-        # the row modes the column.
-        columns: list[Value] = []
-        for split in range(lanes_split):
-            column = Signal(weight_shape(config), reset_less=True, name=f"column_{split}")
-            m.d.sync += column.eq(offsets[split])
-            with m.If(place.count <= split):
-                m.d.sync += column.eq(0)
-            columns.append(column)
+        placed: list[Value] = []
+        for index, offset in enumerate(offsets):
+            value = Signal(weight_shape(config), reset_less=True, name=f"placed_{index}")
+            m.d.sync += value.eq(offset)
+            with m.If(place.count <= index):
+                m.d.sync += value.eq(0)
+            placed.append(value)
         for lane in range(lanes_out):
-            row = list(columns)
-            if lane >= lanes_split:
-                split = lane % lanes_split
-                row[split] = column = Signal(
-                    weight_shape(config), reset_less=True, name=f"column_{split}_{lane}"
-                )
-                m.d.sync += column.eq(Mux(self.channel_mode, offsets[split], offsets[lane]))
-                with m.If(place.count <= Mux(self.channel_mode, split, lane)):
-                    m.d.sync += column.eq(0)
             for split in range(lanes_split):
-                m.d.comb += self.weights[lane][split].eq(row[split])
+                value = Mux(self.channel_mode, placed[split], placed[lane])
+                m.d.comb += self.weights[lane][split].eq(value)
         return m

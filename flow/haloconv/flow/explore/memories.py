@@ -16,6 +16,7 @@ class Memory:
     """``count`` memories of ``depth`` words of ``width`` bits.
 
     ``clocked`` ones can be block RAM, ``block`` ones must be; each of ``reads`` ports has a copy.
+    Each ``granule`` of bits has a write enable, if there are any.
     """
 
     name: str
@@ -25,6 +26,7 @@ class Memory:
     clocked: bool = True
     block: bool = False
     reads: int = 1
+    granule: int = 0
 
 
 def memories(config: EngineConfig) -> Iterator[Memory]:
@@ -36,8 +38,8 @@ def memories(config: EngineConfig) -> Iterator[Memory]:
     q, pm, pr = config.results_per_cycle, config.out_lanes, config.split_lanes
     shares = halo_shares(config)
     yield Memory("halo", 9 * config.word_bytes, 2 * config.input_words * shares, pr)
-    yield Memory("weights", pr * (9 if config.weight_zero_points else 8),
-                 2 * config.weight_words, pm)  # fmt: skip
+    weight = 9 if config.weight_zero_points else 8
+    yield Memory("weights", pm * pr * weight, 2 * config.weight_words, granule=weight)
     if config.psum_words:
         yield Memory("sums", 32 * q, config.psum_words)
     rows = 2 * config.channel_groups * config.group_steps
@@ -73,17 +75,27 @@ class Primitives:
     def blocks(self, memory: Memory) -> int:
         """Return the block RAMs of a memory that is built of them."""
         each = min(
-            -(-memory.width // width) * -(-memory.depth // words)
+            self._columns(memory, width) * -(-memory.depth // words)
             for width, words in self.widths.items()
         )
         return each * memory.reads * memory.count
+
+    def _columns(self, memory: Memory, width: int) -> int:
+        """Block RAMs side by side, each ``width`` bits wide; nine bits have an enable."""
+        granules = memory.width // (memory.granule or memory.width)
+        if granules == 1:
+            return -(-memory.width // width)
+        if width >= memory.granule:
+            return -(-granules // (width // 9))
+        return granules * -(-memory.granule // width)
 
     def in_blocks(self, memory: Memory) -> bool:
         """Whether synthesis takes block RAM rather than LUTs."""
         if memory.block or not memory.clocked:
             return memory.block
         words = -(-memory.depth // self.lut_words)
-        cells = -(-memory.width // self.lut_bits) * words
+        granule = memory.granule or memory.width
+        cells = memory.width // granule * -(-granule // self.lut_bits) * words
         # Half a LUT to choose between two of them for each bit.
         luts = (self.lut_cost * cells + 0.5 * memory.width * (words - 1)) * memory.reads
         blocks = self.blocks(memory) // memory.count

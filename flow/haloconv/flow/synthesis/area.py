@@ -97,8 +97,9 @@ _FAMILIES = {
             (r"PFUMX|L6MUX21|TRELLIS_IO|EHXPLLL", "", 0),
         ),
         # Yosys takes 300 ps for a net; routed, most of those on slow paths take three times as
-        # long. Told so, ABC spends its LUTs on short paths, and finds smaller ones elsewhere.
-        luts=("check -latchonly -assert", "abc9 -W 900", "clean"),
+        # long. Told so, ABC spends its LUTs on short paths; told how short is short enough, it
+        # finds smaller ones.
+        luts=("check -latchonly -assert", "abc9 -W 900 -D 6500", "clean"),
         output_registers=True,
     ),
     "ice40": Family(

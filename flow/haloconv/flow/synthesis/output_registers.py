@@ -51,7 +51,12 @@ def _absorb(
     """Use the registers of one memory that is written by port A and read by port B."""
     nets, parameters = memory["connections"], memory["parameters"]
     ports = "AB" if int(parameters["DATA_WIDTH_B"], 2) == 2 * _HALF else "B"
-    if nets["WEB"] != ["0"] or any(parameters[f"REGMODE_{port}"] != "NOREG" for port in ports):
+    plain = (
+        nets["WEB"] == nets["RSTB"] == ["0"]
+        and parameters["CLKBMUX"] == "CLKB"
+        and all(parameters[f"REGMODE_{port}"] == "NOREG" for port in ports)
+    )
+    if not plain:
         return 0
     outputs = [f"DO{port}{index}" for port in ports for index in range(_HALF)]
     used = {output: nets[output][0] for output in outputs if nets[output][0] in sinks}
@@ -59,7 +64,7 @@ def _absorb(
     enables: set[Any] = set()
     for output, bit in used.items():
         (name, port), *others = sinks[bit]
-        if others or port not in ("DI", "M") or cells[name]["type"] != "TRELLIS_FF":
+        if others or not name or port not in ("DI", "M") or cells[name]["type"] != "TRELLIS_FF":
             return 0
         register = cells[name]
         pins, kinds = register["connections"], register["parameters"]
