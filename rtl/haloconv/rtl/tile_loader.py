@@ -212,7 +212,8 @@ class TileLoader(wiring.Component):
         """
         if not has_spare_registers(self._config):
             return value
-        held = Signal(value.shape(), name="late")
+        # What is a bit says whether there is anything.
+        held = Signal(value.shape(), name="late", reset_less=len(Value.cast(value)) > 1)
         m.d.sync += held.eq(value)
         return held
 
@@ -454,7 +455,9 @@ class TileLoader(wiring.Component):
             self.input_position.eq(self._late(m, place)),
         ]
         for index in range(config.word_bytes):
-            m.d.sync += self.input_data[index].eq(self._bytes[index].as_signed() - d.in_zero_point)
+            offset = Signal(signed(9), reset_less=True, name=f"input_{index}")
+            m.d.sync += offset.eq(self._bytes[index].as_signed() - d.in_zero_point)
+            m.d.comb += self.input_data[index].eq(offset)
         word_tail, word_tail_there = self._tail(m, "word_tail")
         whole = Mux(depthwise, config.out_lanes, config.word_bytes)
         whole_there = Mux(depthwise, self._holds(config.out_lanes), self._holds(config.word_bytes))
