@@ -192,8 +192,14 @@ def test_rows_and_the_beats_that_they_end(q, bus, raw):
         addresses.append(at)
         at += count * size + rng.choice((0, 0, rng.randint(0, 2 * bus)))
     rows = [
-        {"bytes": [0] * (4 * q), "count": count, "level": 5} for count in counts
-    ]  # fmt: skip
+        {
+            "bytes": [0] * (4 * q),
+            "count": count,
+            "level": 5,
+            "last_piece": (count * size - 1) // bus,
+        }
+        for count in counts
+    ]
     taken, idle = written_cycles(config, {"raw": int(raw)}, addresses, rows)
 
     writes = WriteTimeline(bus)

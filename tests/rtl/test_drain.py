@@ -227,9 +227,9 @@ class Play:
                     row_level = level if r == len(totals) - 1 else 1
                 size = 4 if self.raw else 1
                 content = [b for v in part for b in (v % 2 ** (8 * size)).to_bytes(size, "little")]
-                self.rows.append(
-                    (cycle, {"count": len(part), "level": row_level, "bytes": content})
-                )
+                row = {"count": len(part), "level": row_level, "bytes": content}
+                row["last_piece"] = (len(content) - 1) // self.config.bus_bytes
+                self.rows.append((cycle, row))
                 cycle += self.pace
 
     def set_descriptor(self, ctx, dut):
@@ -416,6 +416,7 @@ def test_rows_of_another_unit():
         ]
         # The sums enter where those of the lanes leave the adder: three stages are skipped.
         row = {"count": count, "level": 5 if last else 0, "bytes": results}
+        row["last_piece"] = (count - 1) // config.bus_bytes
         expected.append((cycle + dut.latency - 3, row))
     seen = []
 

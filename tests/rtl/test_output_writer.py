@@ -96,7 +96,12 @@ class Bench:
             ctx.set(self.dut.descriptor[name], value)
 
     async def produce_rows(self, ctx):
-        rows = [row for tile in self.tiles for row in tile.rows]
+        size = 4 if self.fields.get("raw") else 1
+        rows = [
+            row | {"last_piece": (size * row["count"] - 1) // self.config.bus_bytes}
+            for tile in self.tiles
+            for row in tile.rows
+        ]
         await put_many(ctx, self.dut.i, rows, stalls=self.stalls[0], seed=self.seed)
         ctx.set(self.dut.flush, 1)
 

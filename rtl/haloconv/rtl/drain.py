@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from amaranth import *
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import bits_for
+from amaranth.utils import bits_for, ceil_log2, exact_log2
 
 from haloconv.planner.config import EngineConfig
 from haloconv.planner.latency import row_cycles
@@ -18,7 +18,7 @@ from haloconv.rtl.requantizer import Requantizer
 from haloconv.rtl.serial_requantizer import SerialRequantizer
 from haloconv.rtl.widths import DescriptorLayout, DrainToken, index_bits
 
-__all__ = ["Drain", "OtherRow", "ResultRow"]
+__all__ = ["Drain", "OtherRow", "ResultRow", "row_pieces"]
 
 
 class ResultRow(data.StructLayout):
@@ -26,11 +26,24 @@ class ResultRow(data.StructLayout):
 
     ``bytes`` holds them packed, int8 or int32 little endian; ``count`` of them are valid. ``level``
     names the loop that advances afterwards: 0 drain step, 1 column, and on as in DrainToken.
+    ``last_piece`` is the number of the last beat's worth of bytes, which the writer wants at once.
     """
 
     def __init__(self, config: EngineConfig) -> None:
         q = config.results_per_cycle
-        super().__init__({"bytes": data.ArrayLayout(8, 4 * q), "count": bits_for(q), "level": 3})
+        super().__init__(
+            {
+                "bytes": data.ArrayLayout(8, 4 * q),
+                "count": bits_for(q),
+                "level": 3,
+                "last_piece": ceil_log2(row_pieces(config)),
+            }
+        )
+
+
+def row_pieces(config: EngineConfig) -> int:
+    """Return how many beats the most bytes of a row are worth."""
+    return -(-4 * config.results_per_cycle // config.bus_bytes)
 
 
 def _late(m: Module, name: str, value: Value, cycles: int, *, reset_less: bool = True) -> Value:
@@ -355,9 +368,11 @@ class Drain(wiring.Component):
         raw_bytes = Cat(*requantized)
         # Bytes beyond ``count`` may be anything: no gates for them.
         int8_bytes = Cat(Cat(value[:8] for value in requantized), raw_bytes[8 * q :])
+        last_byte = Mux(d.raw, Cat(C(0, 2), count), count) - 1
         m.d.comb += [
             self.valid.eq(valid),
             self.row.count.eq(count),
+            self.row.last_piece.eq(last_byte[exact_log2(config.bus_bytes) :]),
             self.row.level.eq(level),
             Value.cast(self.row.bytes).eq(Mux(d.raw, raw_bytes, int8_bytes)),
         ]

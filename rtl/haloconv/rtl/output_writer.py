@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for, exact_log2
 
 from haloconv.planner.config import EngineConfig
-from haloconv.rtl.drain import ResultRow
+from haloconv.rtl.drain import ResultRow, row_pieces
 from haloconv.rtl.fused_sum import selected_sum
 from haloconv.rtl.ports import WriteBeat
 from haloconv.rtl.widths import DescriptorLayout, WriteTile, index_bits
@@ -74,7 +74,7 @@ class OutputWriter(wiring.Component):
         shift = exact_log2(bus)
 
         # Stage 1: the bytes of each row, cut into pieces of at most a beat.
-        pieces = -(-4 * q // bus)
+        pieces = row_pieces(config)
         piece = Signal(index_bits(pieces))
         total = Signal(bits_for(4 * q))
         rest = Signal(bits_for(4 * q))
@@ -90,7 +90,7 @@ class OutputWriter(wiring.Component):
         m.d.comb += [
             total.eq(Mux(d.raw, row.count << 2, row.count)),
             rest.eq(total - piece * bus),
-            row_last.eq(rest <= bus),
+            row_last.eq(piece == row.last_piece if pieces > 1 else 1),
             count.eq(Mux(row_last, rest, bus)),
             piece_free.eq(~piece_valid | moves),
             take.eq(self.i.valid & have_tile & piece_free),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from haloconv.planner.config import EngineConfig
 from haloconv.planner.latency import results_room
+from haloconv.rtl.drain import row_pieces
 from haloconv.rtl.halo_buffer import halo_shares
 
 __all__ = ["Memory", "Primitives", "memories", "memory_primitives"]
@@ -45,8 +46,8 @@ def memories(config: EngineConfig) -> Iterator[Memory]:
     rows = 2 * config.channel_groups * config.group_steps
     yield Memory("biases", 32, rows, q)
     yield Memory("scales", 38, rows, q)
-    # Packed results, how many, and what advances after them.
-    row = 32 * q + q.bit_length() + 3
+    # Packed results, how many, what advances after them, and the last beat's worth of bytes.
+    row = 32 * q + q.bit_length() + 3 + (row_pieces(config) - 1).bit_length()
     yield Memory("rows", row, 1 << math.ceil(math.log2(results_room(config))), block=True)
     if "elementwise" in config.built_units:
         yield Memory("tables", 32, 512, q)
