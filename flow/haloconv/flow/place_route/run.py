@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from haloconv.flow.place_route.devices import Device, device_of
+from haloconv.flow.place_route.floorplan import FABRICS, place_blocks
 from haloconv.flow.place_route.frame import Frame, add_frame
 from haloconv.flow.place_route.report import (
     CriticalPath,
@@ -206,6 +207,8 @@ def place_and_route(
     started = time.perf_counter()
     design = json.loads(netlist.read_text(encoding="utf-8"))
     frame = None if constraints is not None else add_frame(design, chosen.family)
+    if (size := chosen.option.rpartition("-")[2]) in FABRICS:
+        place_blocks(top_module(design), FABRICS[size])
     blocks = cell_blocks(top_module(design))
     try:
         with tempfile.TemporaryDirectory(prefix="haloconv-placement-") as name:
@@ -273,10 +276,6 @@ def _options(device: Device, package: str, speed: str, frequency: float) -> list
     options = [device.option, "--package", package, "--json", "netlist.json"]
     if speed:
         options += ["--speed", speed]
-    if device.family == "ecp5":
-        # The other router, which nextpnr takes by default, does not finish an engine of 8x8 lanes:
-        # it goes on for a few hundred of 150,000 arcs.
-        options += ["--router", "router2"]
     return [*options, "--freq", f"{frequency:g}", "--timing-allow-fail"]
 
 
