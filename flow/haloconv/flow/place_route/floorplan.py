@@ -51,7 +51,7 @@ _LANE = re.compile(r"lanes\.product_(\d+)_(\d+)_multiplier$")
 _HALO = re.compile(r"halo\.bank_(\d+)_(\d+)\.(\d+)\.(\d+)$")
 _WEIGHTS = re.compile(r"weights(?:\$\d+)?\.memory\.(\d+)\.(\d+)$")
 _REQUANTIZER = re.compile(r"requantizer_(\d+)\.(\w+)_multiplier$")
-_RESULTS = re.compile(r"(?:drain\.bank|rows\.memory)\.(\d+)\.(\d+)$")
+_SUMS = re.compile(r"drain\.bank\.(\d+)\.(\d+)$")
 
 
 class _Sites:
@@ -106,7 +106,7 @@ def place_blocks(module: Mapping[str, Any], fabric: Fabric) -> int:
     if not lanes or columns > len(fabric.stripes) or len(fabric.multipliers) < 2:
         return 0
     sites = _Sites(fabric)
-    first = (len(fabric.stripes) - columns) // 2
+    first = (len(fabric.stripes) - columns + 1) // 2
     near, far = fabric.multipliers[0], fabric.multipliers[1]
     between = min(fabric.memories, key=lambda row: abs(2 * row - near - far))
     behind = fabric.memories[min(fabric.memories.index(between) + 1, len(fabric.memories) - 1)]
@@ -128,16 +128,17 @@ def place_blocks(module: Mapping[str, Any], fabric: Fabric) -> int:
     for stripe, name in sorted(wanted):
         places[name] = sites.take("DP16KD", stripe, between)
 
-    # What comes behind them, spread over the same stripes.
+    # What comes behind them, spread over the same stripes. The queue of results is not: all of it
+    # waits for the writer.
     requantizers = [(int(at[1]), name) for name, at in _found(cells, _REQUANTIZER)]
     units = 1 + max((unit for unit, _ in requantizers), default=0)
     for unit, name in sorted(requantizers):
         places[name] = sites.take(
             "MULT18X18D", first + unit * columns // units, fabric.multipliers[-1]
         )
-    results = [(int(at[2]), name) for name, at in _found(cells, _RESULTS)]
-    pieces = 1 + max((piece for piece, _ in results), default=0)
-    for piece, name in sorted(results):
+    sums = [(int(at[2]), name) for name, at in _found(cells, _SUMS)]
+    pieces = 1 + max((piece for piece, _ in sums), default=0)
+    for piece, name in sorted(sums):
         places[name] = sites.take("DP16KD", first + piece * columns // pieces, behind)
 
     placed = {name: place for name, place in places.items() if place is not None}
