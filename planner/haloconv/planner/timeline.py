@@ -220,9 +220,9 @@ class WriteTimeline:
 
     def __init__(self, bus_bytes: int) -> None:
         self._bus = bus_bytes
-        self.free = 0
+        self.free: int = 0
         """First cycle in which the writer can take a piece."""
-        self._busy = 0
+        self._busy: int = 0
         """First cycle in which a piece can be merged."""
         self._held: int | None = None
         self.popped_at = -1

@@ -57,7 +57,8 @@ class HaloBuffer(wiring.Component):
     written in the cycle after its position: halves keep reads and writes apart.
 
     Resources: Pr memories of 2 * input_words * K words of 9 * word_bytes bits; an address adder for
-    each.
+    each, and where there are any to spare a register of a word, which is the block RAM's own on the
+    ECP5.
 
     Parameters
     ----------

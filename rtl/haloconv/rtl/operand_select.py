@@ -31,8 +31,8 @@ class OperandSelect(wiring.Component):
 
     Resources, in bits of LUTs: 9 * Pm * Pr with the last turn; for each further turn of the N
     memories of a copy another 9 * word_bytes * Pr; for row mode a byte multiplexer over each word
-    and log2 N turns of 9 * Pr; for channel mode a choice of 9 * Pr among the words of one copy. The
-    mask uses the registers' reset.
+    and log2 N turns of 9 * Pr; for channel mode a choice of 9 * Pr among the words of each lane's
+    own copy. The mask uses the registers' reset.
 
     Parameters
     ----------

@@ -85,7 +85,7 @@ class Requantizer(wiring.Component):
 
     Timing
     ------
-    Latency 9 cycles, 12 with "fp32", 1 without any mode; initiation interval 1. Both hold for raw
+    Latency 10 cycles, 13 with "fp32", 1 without any mode; initiation interval 1. Both hold for raw
     sums as well.
 
     Resources

@@ -43,7 +43,7 @@ class StreamFifo(wiring.Component):
     Raises
     ------
     TypeError, ValueError
-        If ``depth`` is no integer of at least 1.
+        If ``depth`` is no integer of at least 1, or ``reserved`` goes with no block RAM.
     """
 
     i: stream.Interface
@@ -60,6 +60,8 @@ class StreamFifo(wiring.Component):
     ) -> None:
         self._shape = shape
         self._depth = check_int("Depth", depth, 1)
+        if reserved and not (block_ram and self._depth > 1):
+            raise ValueError(f"A reserved queue needs block RAM and depth 2 or more, not {depth!r}")
         self._block_ram = block_ram
         self._registered = registered
         self._reserved = reserved

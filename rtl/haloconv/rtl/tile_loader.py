@@ -43,10 +43,12 @@ class TileLoader(wiring.Component):
 
     Timing: variable; a chunk a cycle: a channel of biases or scales, Pr weights of one output
     channel (channel mode) or the weights of Pm output channels (row modes), one word of a pixel.
-    ``loaded`` is high for one cycle when all operands of a tile can be read.
+    ``loaded`` is high for one cycle when all operands of a tile were taken; they are written before
+    the walker's first step can read them.
 
     Resources: word_bytes subtractors of nine bits, a position adder, counters as wide as the
-    buffers allow, and those of :class:`WeightPlacer`.
+    buffers allow, those of :class:`WeightPlacer`, and where there are any to spare a register of a
+    chunk.
 
     Parameters
     ----------

@@ -27,7 +27,8 @@ class WeightBuffer(wiring.Component):
     Timing: latency :attr:`latency`; one read and one write a cycle. A write can be read in the next
     cycle; reading a word while it is written gives anything.
 
-    Resources: a memory of 2 * weight_words words of Pm * Pr weights, each with a write enable.
+    Resources: a memory of 2 * weight_words words of Pm * Pr weights, each with a write enable; a
+    register of a word where there are any to spare, which is the block RAM's own on the ECP5.
 
     Parameters
     ----------

@@ -207,8 +207,8 @@ def place_and_route(
     started = time.perf_counter()
     design = json.loads(netlist.read_text(encoding="utf-8"))
     frame = None if constraints is not None else add_frame(design, chosen.family)
-    if (size := chosen.option.rpartition("-")[2]) in FABRICS:
-        place_blocks(top_module(design), FABRICS[size])
+    size = chosen.option.rpartition("-")[2]
+    placed = place_blocks(top_module(design), FABRICS[size]) if size in FABRICS else 0
     blocks = cell_blocks(top_module(design))
     try:
         with tempfile.TemporaryDirectory(prefix="haloconv-placement-") as name:
@@ -217,7 +217,7 @@ def place_and_route(
             del design
             command = [
                 find_tool(tools.nextpnr, package=tools.package),
-                *_options(chosen, package, speed, target),
+                *_options(chosen, package, speed, target, placed > 0),
             ]
             if constraints is not None:
                 shutil.copyfile(constraints, folder / "pins")
@@ -272,8 +272,12 @@ def place_and_route(
     )
 
 
-def _options(device: Device, package: str, speed: str, frequency: float) -> list[str]:
+def _options(device: Device, package: str, speed: str, frequency: float, placed: bool) -> list[str]:
     options = [device.option, "--package", package, "--json", "netlist.json"]
+    if device.family == "ecp5" and not placed:
+        # A large engine spread over the chip may keep the first router at its last few hundred arcs
+        # for good; the second gives up, and says so.
+        options += ["--router", "router2"]
     if speed:
         options += ["--speed", speed]
     return [*options, "--freq", f"{frequency:g}", "--timing-allow-fail"]

@@ -4,6 +4,7 @@ A DP16KD has a register of its own behind each data output, which Yosys does not
 data come nearly 6 ns after the clock's edge, with it they come as fast as from any register.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 __all__ = ["absorb_output_registers"]
@@ -12,7 +13,7 @@ _HALF = 18
 """Data outputs of a port; both ports' are the outputs of one 36 bits wide."""
 
 
-def absorb_output_registers(module: dict[str, Any]) -> int:
+def absorb_output_registers(module: Mapping[str, Any]) -> int:
     """Use the output registers of the block RAMs of a netlist, in place.
 
     Registers of a memory are moved where each data output has one, feeds nothing else, and all have
@@ -50,16 +51,18 @@ def _absorb(
 ) -> int:
     """Use the registers of one memory that is written by port A and read by port B."""
     nets, parameters = memory["connections"], memory["parameters"]
-    ports = "AB" if int(parameters["DATA_WIDTH_B"], 2) == 2 * _HALF else "B"
+    ports = "AB" if int(parameters.get("DATA_WIDTH_B", "0"), 2) == 2 * _HALF else "B"
+    # At 36 bits either port's clock may drive the lower half's register.
     plain = (
-        nets["WEB"] == nets["RSTB"] == ["0"]
-        and parameters["CLKBMUX"] == "CLKB"
-        and all(parameters[f"REGMODE_{port}"] == "NOREG" for port in ports)
+        nets.get("WEB") == nets.get("RSTB") == ["0"]
+        and all(parameters.get(f"CLK{port}MUX") == f"CLK{port}" for port in ports)
+        and all(nets.get(f"CLK{port}") == nets["CLKB"] for port in ports)
+        and all(parameters.get(f"REGMODE_{port}") == "NOREG" for port in ports)
     )
     if not plain:
         return 0
     outputs = [f"DO{port}{index}" for port in ports for index in range(_HALF)]
-    used = {output: nets[output][0] for output in outputs if nets[output][0] in sinks}
+    used = {output: bit for output in outputs for bit in nets.get(output, []) if bit in sinks}
     registers: dict[str, str] = {}
     enables: set[Any] = set()
     for output, bit in used.items():
@@ -69,7 +72,8 @@ def _absorb(
         register = cells[name]
         pins, kinds = register["connections"], register["parameters"]
         plain = (
-            pins["CLK"] == nets["CLKB"]
+            "keep" not in register["attributes"]
+            and pins["CLK"] == nets["CLKB"]
             and kinds.get("CLKMUX", "CLK") == "CLK"
             and pins.get("LSR", ["0"]) == ["0"]
             and kinds.get("LSRMUX", "LSR") == "LSR"
