@@ -61,7 +61,7 @@ def test_the_ecp5s_step_of_luts_is_replaced() -> None:
     in_order(commands, first, second)
     between = commands[commands.index(first) + 1 : commands.index(second)]
     assert between == list(family_of("ecp5").luts)
-    assert [command for command in between if command.startswith("abc9")] == ["abc9 -W 900"]
+    assert [command for command in between if command.startswith("abc9")] == ["abc9 -W 900 -D 6500"]
     assert not any(command.startswith("chtype") for command in commands)
 
 
