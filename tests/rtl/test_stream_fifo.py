@@ -65,6 +65,11 @@ def test_constructor():
         StreamFifo(PAIR, depth=0)
     with pytest.raises(TypeError, match=re.escape("Depth must be an integer, not '4'")):
         StreamFifo(PAIR, depth="4")
+    for options in ({"depth": 8}, {"depth": 1, "block_ram": True}):
+        with pytest.raises(
+            ValueError, match="A reserved queue needs block RAM and depth 2 or more"
+        ):
+            StreamFifo(PAIR, **options, reserved=True)
 
 
 def test_elaborates():
@@ -102,6 +107,38 @@ def test_the_spoiling_memory_spoils():
         assert ctx.get(dut.read.data) == 0x0F
 
     simulate(dut, bench)
+
+
+@pytest.mark.parametrize("rates", [(1, 1), (1, 0.3), (0.3, 1), (0.6, 0.6)])
+@pytest.mark.parametrize("memory", ["block", "registered"])
+@pytest.mark.parametrize("depth", [2, 3, 4, 7, 8])
+def test_a_reserved_one_holds_what_its_user_counts(monkeypatch, depth, memory, rates):
+    """It is always ready; whoever fills it never has more than ``depth`` in it."""
+    monkeypatch.setattr(stream_fifo, "Memory", SpoilingMemory)
+    dut = StreamFifo(unsigned(8), depth=depth, reserved=True, **MEMORIES[memory])
+    rng = random.Random(f"{depth} {memory} {rates}")
+    sent, got, most = 0, [], 0
+
+    async def bench(ctx):
+        nonlocal sent, most
+        for _ in range(500):
+            puts = sent - len(got) < depth and rng.random() < rates[0]
+            ctx.set(dut.i.valid, puts)
+            ctx.set(dut.i.payload, sent % 256 if puts else rng.randrange(256))
+            ctx.set(dut.o.ready, rng.random() < rates[1])
+            _, _, ready, moved, payload = await ctx.tick().sample(
+                dut.i.ready, dut.o.valid & dut.o.ready, dut.o.payload
+            )
+            assert ready
+            sent += puts
+            got.extend([payload] * moved)
+            most = max(most, sent - len(got))
+
+    simulate(dut, bench)
+    assert got == [value % 256 for value in range(len(got))]
+    assert len(got) > 60 and sent - len(got) <= depth
+    if rates[1] < rates[0]:
+        assert most == depth, "it was full"
 
 
 def check_order(depth, memory, stalls):

@@ -335,10 +335,9 @@ class Drain(wiring.Component):
                 unit.clamp_high.eq(d.clamp_high),
             ]
             requantized.append(unit.o)
-        valid_2, last_2, stores = Signal(), Signal(reset_less=True), Signal()
-        m.d.sync += [
-            valid_2.eq(valid_1), last_2.eq(last_1), stores.eq(valid_1 & ~last_1)
-        ]  # fmt: skip
+        valid_2, last_2 = Signal(), Signal(reset_less=True)
+        stores = Signal()  # to the bank; a register of its own, as its block RAMs stand far apart
+        m.d.sync += [valid_2.eq(valid_1), last_2.eq(last_1), stores.eq(valid_1 & ~last_1)]
         if bank_write is not None:
             bank_row_2 = _late(m, "bank_row_write", bank_row_1, 1)
             m.d.comb += [

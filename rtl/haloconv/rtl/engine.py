@@ -108,20 +108,14 @@ class Datapath(wiring.Component):
         m.d.comb += sequencer.start.eq(self.start & ~elementwise)
 
         # Load: segments go to memory and, in the same order, to the gearbox.
-        wanted = stream.Signature(Segment(config)).create(path=("wanted",))
         m.submodules.asked = asked = SegmentQueue(config)
+        wiring.connect(m, segments.o, asked.i)
         wiring.connect(m, asked.o, wiring.flipped(self.o_segment))
         wiring.connect(m, asked.o_run, gearbox.i_segment)
         wiring.connect(m, sequencer.o_fetch, segments.i)
         wiring.connect(m, sequencer.o_load, loader.i)
         wiring.connect(m, wiring.flipped(self.i), gearbox.i)
         m.d.comb += [
-            asked.i.payload.eq(wanted.payload),
-            asked.i.valid.eq(wanted.valid),
-            wanted.ready.eq(asked.i.ready),
-            wanted.payload.eq(segments.o.payload),
-            wanted.valid.eq(segments.o.valid),
-            segments.o.ready.eq(wanted.ready),
             loader.data.eq(gearbox.data),
             loader.level.eq(gearbox.level),
             gearbox.consume.eq(loader.consume),
@@ -166,14 +160,14 @@ class Datapath(wiring.Component):
         ]
         if unit is not None:
             with m.If(elementwise):
-                self._elementwise(m, unit, wanted, gearbox, drain, writer, finished)
+                self._elementwise(m, unit, asked, gearbox, drain, writer, finished)
         return m
 
     def _elementwise(
         self,
         m: Module,
         unit: ElementwiseUnit,
-        wanted: stream.Interface,
+        asked: SegmentQueue,
         gearbox: ByteGearbox,
         drain: Drain,
         writer: OutputWriter,
@@ -188,9 +182,9 @@ class Datapath(wiring.Component):
         taken = self.events.taken
         m.d.comb += [
             unit.start.eq(self.start),
-            wanted.payload.eq(unit.o.payload),
-            wanted.valid.eq(unit.o.valid),
-            unit.o.ready.eq(wanted.ready),
+            asked.i.payload.eq(unit.o.payload),
+            asked.i.valid.eq(unit.o.valid),
+            unit.o.ready.eq(asked.i.ready),
             unit.data.eq(gearbox.data),
             unit.level.eq(gearbox.level),
             gearbox.consume.eq(unit.consume),

@@ -131,7 +131,7 @@ class HaloBuffer(wiring.Component):
                     turns = turns + (index < read_memory)
                 m.d.sync += address.eq(read_address + turns)
                 word = read_port.data
-                if halo_latency(config) > 2:
+                if has_spare_registers(config):
                     word = Signal(len(read_port.data), reset_less=True, name=f"word_{name}")
                     m.d.sync += word.eq(read_port.data)
                 m.d.comb += [

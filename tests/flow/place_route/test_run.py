@@ -9,6 +9,8 @@ import pytest
 from amaranth.hdl import Module, Signal, signed
 
 from haloconv.flow.place_route import PlacementError, PlacementResult, place_and_route
+from haloconv.flow.place_route.devices import device_of
+from haloconv.flow.place_route.run import _options  # pyright: ignore[reportPrivateUsage]
 from haloconv.flow.synthesis import synthesize_rtlil
 from haloconv.flow.synthesis.rtlil import design_rtlil
 
@@ -76,6 +78,21 @@ def test_utilisation_leaves_the_frame_out(placed: tuple[str, Path, PlacementResu
         luts = cells.count("SB_LUT4")
         registers = sum(cell.startswith("SB_DFF") for cell in cells)
         assert max(luts, registers) <= used["ICESTORM_LC"] <= luts + registers + 4
+
+
+@pytest.mark.parametrize(
+    ("device", "placed", "second"),
+    [
+        ("LFE5U-85F", True, False),
+        ("LFE5U-85F", False, True),
+        ("LFE5U-25F", False, True),
+        ("iCE40UP5K", False, False),
+    ],
+)
+def test_the_router_of_an_engine_that_has_places(device: str, placed: bool, second: bool) -> None:
+    chosen = device_of(device)
+    options = _options(chosen, chosen.package, chosen.speed, chosen.frequency, placed)
+    assert (" ".join(options).count("--router router2") == 1) is second
 
 
 @pytest.mark.slow

@@ -227,6 +227,25 @@ def test_the_clock_and_its_seeds(bench: Bench) -> None:
         assert point["area"] is not None and len(point["fmax_runs"]) == 1
 
 
+def test_another_way_to_place_is_another_result(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sources of place and route that changed: no old clock is taken, and no area is lost."""
+    space = SPACE + '[fmax]\ndevice = "LFE5U-25F"\nfrequency_mhz = 80\nseeds = [1]\n'
+    bench.run(space)
+    assert (len(bench.calls()), len(bench.calls("place"))) == (4, 4)
+    real = digests.source_digest
+    monkeypatch.setattr(
+        "haloconv.flow.sweep.jobs.source_digest",
+        lambda *names: "other" if "haloconv.flow.place_route.run" in names else real(*names),
+    )
+    record = bench.run(space)
+    # The workers have the old sources and say so.
+    assert all(point["fmax_mhz"] is None and point["area"] for point in record["points"])
+    assert [status for _, status in bench.rows("placement")].count("failed") == 4
+    assert (len(bench.calls()), len(bench.calls("place"))) == (4, 4)
+
+
 def test_budgets_are_sized_for_the_workloads_named(bench: Bench) -> None:
     text = f"""
 size_for = ["deep"]

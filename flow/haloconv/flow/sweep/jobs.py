@@ -23,16 +23,21 @@ KINDS = ("sizing", "synthesis", "placement", "workload")
 
 _SOURCES = {
     "sizing": ("haloconv.flow.sweep.workloads",),
-    "synthesis": ("haloconv.flow.synthesis.worker", "haloconv.flow.synthesis.blocks"),
+    "synthesis": (
+        "haloconv.flow.synthesis.worker",
+        "haloconv.flow.synthesis.blocks",
+        "haloconv.flow.synthesis.output_registers",
+    ),
+    "placement": ("haloconv.flow.place_route.run",),
     "workload": ("haloconv.flow.sweep.workloads",),
 }
 
 
 def sources(kind: str) -> str:
     """Return the digest of what decides the results of a kind of work."""
-    if kind == "placement":
-        return sources("synthesis")
     found = source_digest(*_SOURCES[kind])
+    if kind == "placement":
+        return f"{sources('synthesis')}-{found}"
     return f"{found}-amaranth-{version('amaranth')}" if kind == "synthesis" else found
 
 

@@ -128,7 +128,8 @@ class Sweep:
         settings = self.space.fmax
         assert settings is not None
         known = settings.to_dict() | {"seeds": [seed]}
-        return digest([self.synthesis_key(config), known, self.placer])
+        parts = [self.synthesis_key(config), known, self.placer, sources("placement")]
+        return digest(parts)
 
     def workload_key(self, config: EngineConfig, point: Point, work: Workload) -> str:
         """Return what names a workload on an engine."""
@@ -286,6 +287,7 @@ class Sweep:
                 if row is None
             )
             arguments |= {"settings": settings, "seeds": seeds, "placer": self.placer}
+            arguments["sources"] = sources("placement")
             asked |= {"fmax": settings.to_dict() | {"seeds": list(seeds)}, "placer": self.placer}
             weight += len(seeds) * (20 + 3 * config.lanes)
             return Job("placement", key, _words(built.point), asked, weight, arguments)
