@@ -7,7 +7,17 @@ from amaranth.lib.wiring import In, Out
 __all__ = ["StreamCut", "StreamRegister"]
 
 
-class StreamRegister(wiring.Component):
+class _Between(wiring.Component):
+    """A stream of any payload comes in at ``i`` and goes on at ``o``."""
+
+    i: stream.Interface
+    o: stream.Interface
+
+    def __init__(self, shape) -> None:
+        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
+
+
+class StreamRegister(_Between):
     """Holds one payload. Cuts every path from ``i`` to ``o``; ``ready`` passes through.
 
     Timing: latency 1, a transfer a cycle.
@@ -24,12 +34,6 @@ class StreamRegister(wiring.Component):
     i : In(stream), o : Out(stream)
     """
 
-    i: stream.Interface
-    o: stream.Interface
-
-    def __init__(self, shape) -> None:
-        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
-
     def elaborate(self, platform) -> Module:
         m = Module()
         held = Signal(len(Value.cast(self.i.payload)), reset_less=True)
@@ -43,7 +47,7 @@ class StreamRegister(wiring.Component):
         return m
 
 
-class StreamCut(wiring.Component):
+class StreamCut(_Between):
     """Holds up to two payloads. Cuts every path between ``i`` and ``o``, that of ``ready`` too.
 
     Timing: latency 1, a transfer a cycle.
@@ -59,12 +63,6 @@ class StreamCut(wiring.Component):
     -------
     i : In(stream), o : Out(stream)
     """
-
-    i: stream.Interface
-    o: stream.Interface
-
-    def __init__(self, shape) -> None:
-        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
 
     def elaborate(self, platform) -> Module:
         m = Module()
