@@ -275,8 +275,8 @@ def place_and_route(
 def _options(device: Device, package: str, speed: str, frequency: float, placed: bool) -> list[str]:
     options = [device.option, "--package", package, "--json", "netlist.json"]
     if device.family == "ecp5" and not placed:
-        # A large engine spread over the chip may keep the first router at its last few hundred arcs
-        # for good; the second gives up, and says so.
+        # The first router is better for the clock, but of large engines spread over the chip it is
+        # slower still than the second to route the last few hundred arcs.
         options += ["--router", "router2"]
     if speed:
         options += ["--speed", speed]
