@@ -1,6 +1,7 @@
 # amaranth: UnusedElaboratable=no
 """The two timelines against the hardware that they stand for, cycle by cycle."""
 
+import itertools
 import random
 
 import pytest
@@ -9,7 +10,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from haloconv.planner.config import EngineConfig
-from haloconv.planner.latency import chunk_bytes, run_latency
+from haloconv.planner.latency import chunk_bytes, run_latency, segments_waiting
 from haloconv.planner.timeline import ReadTimeline, WriteTimeline
 from haloconv.rtl.burst_splitter import BurstSplitter
 from haloconv.rtl.byte_gearbox import ByteGearbox
@@ -86,7 +87,10 @@ def take_cycles(config, segments, chunks, earliest, latency):
 
 
 def predicted(config, segments, chunks, earliest, latency):
-    reads = ReadTimeline(config.bus_bytes, chunk_bytes(config), latency, run_latency(config))
+    reads = ReadTimeline(
+        config.bus_bytes, chunk_bytes(config), latency, run_latency(config),
+        segments_waiting(config),
+    )  # fmt: skip
     waiting = list(zip(chunks, earliest, strict=True))
     cycles = []
     for address, length in segments:
@@ -116,9 +120,13 @@ def random_reads(rng, config, count, longest):
 
 @pytest.mark.parametrize("bus", [1, 2, 8, 32])
 @pytest.mark.parametrize("latency", [1, 6, 40])
-def test_reads_of_random_segments(bus, latency):
+@pytest.mark.parametrize("serial", [False, True])
+def test_reads_of_random_segments(bus, latency, serial):
+    """Beside serial requantisers fewer segments wait for the splitter."""
     rng = random.Random(100 * bus + latency)
-    config = EngineConfig(out_lanes=5, split_lanes=3, bus_bytes=bus, address_bits=16)
+    config = EngineConfig(
+        out_lanes=5, split_lanes=3, bus_bytes=bus, address_bits=16, serial_requantizers=serial
+    )
     for count, longest in ((90, 6), (12, 120)):
         work = random_reads(rng, config, count, longest)
         assert predicted(config, *work, latency) == take_cycles(config, *work, latency)
@@ -126,11 +134,16 @@ def test_reads_of_random_segments(bus, latency):
 
 def test_reads_that_cross_pages_and_bursts():
     # Bus of one byte: bursts of at most 256 beats, and none beyond a multiple of 4096.
-    config = EngineConfig(out_lanes=8, split_lanes=8, bus_bytes=1, address_bits=16)
+    configs = [
+        EngineConfig(
+            out_lanes=8, split_lanes=8, bus_bytes=1, address_bits=16, serial_requantizers=serial
+        )
+        for serial in (False, True)
+    ]
     segments = [(4000, 300), (8190, 4), (100, 520), (12287, 2), (3, 1)]
     chunks = [8] * 37 + [4] + [4] + [8] * 65 + [2] + [1]
     earliest = [0] * len(chunks)
-    for latency in (1, 20):
+    for config, latency in itertools.product(configs, (1, 20)):
         work = segments, chunks, earliest
         assert predicted(config, *work, latency) == take_cycles(config, *work, latency)
 
@@ -144,6 +157,19 @@ def test_reads_by_hand():
     reads.ask(1, 2)
     assert reads.take(2, 30) == 30
     assert reads.walker_free == 2
+
+
+def test_segments_that_wait_by_hand():
+    """The splitter takes one a cycle after it was asked for, and the others two bursts apart."""
+    for waiting, expected in ((1, [0, 1, 3, 5, 7]), (2, [0, 1, 2, 4, 6])):
+        reads = ReadTimeline(4, 6, 3, waiting=waiting)
+        asked = []
+        for _ in range(5):
+            reads.ask(4080, 32)  # crosses a page
+            asked.append(reads.walker_free - 1)
+            for _ in range(32):
+                reads.take(1, 0)
+        assert asked == expected
 
 
 def written_cycles(config, fields, addresses, rows):
@@ -235,7 +261,8 @@ def test_a_state_decides_what_follows(seed):
         reads.ask(3 * bus + index * pitch, size)
         return [reads.take(count, 0) for count in chunks]
 
-    reads = ReadTimeline(bus, chunk, latency)
+    waiting = rng.choice((1, 2))
+    reads = ReadTimeline(bus, chunk, latency, waiting=waiting)
     seen = {}
     index = 0
     while reads.state() not in seen:
@@ -248,7 +275,7 @@ def test_a_state_decides_what_follows(seed):
     assert period > 0
     # Four periods further by a jump, and step by step. Pages are 4096 bytes long: rows that cross
     # one are asked for in two bursts, but these rows are too slow to notice.
-    jumped = ReadTimeline(bus, chunk, latency)
+    jumped = ReadTimeline(bus, chunk, latency, waiting=waiting)
     for number in range(index):
         row(jumped, number)
     jumped.jump(4 * cycles, 4 * period * size)
@@ -304,6 +331,7 @@ def test_bursts_end_at_pages_and_at_256_beats(bus):
 def test_saved_events_go_on_elsewhere_as_they_went_here(seed):
     rng = random.Random(seed)
     bus, latency = rng.choice((1, 4, 8)), rng.choice((1, 16, 60))
+    waiting = rng.choice((1, 2))
 
     def go(reads, segments, earliest):
         return [
@@ -319,10 +347,10 @@ def test_saved_events_go_on_elsewhere_as_they_went_here(seed):
             (rng.randrange(9000), range(rng.randint(1, 12)), rng.randint(1, 8)) for _ in range(90)
         ]
 
-    here = ReadTimeline(bus, 8, latency)
+    here = ReadTimeline(bus, 8, latency, waiting=waiting)
     go(here, draw(), 0)
     at = here.walker_free + rng.randint(-3, 3)
-    there = ReadTimeline(bus, 8, latency)
+    there = ReadTimeline(bus, 8, latency, waiting=waiting)
     go(there, draw()[:5], 0)
     there.restore(here.save(at), at + 1000)
     assert there.outlook(at + 1000) == here.outlook(at)

@@ -194,28 +194,36 @@ def test_one_comes_as_another_leaves():
         simulate(dut, bench)
 
 
-def test_the_splitter_may_wait_longer_than_the_gearbox():
-    """A segment that waits keeps the next out, though its own run is there at once."""
-    dut = SegmentQueue(engine(8))
+SERIAL = {"serial_requantizers": True}
+
+
+@pytest.mark.parametrize(("options", "waiting", "latency"), [({}, 2, RUN_LATENCY), (SERIAL, 1, 3)])
+def test_the_splitter_may_wait_longer_than_the_gearbox(options, waiting, latency):
+    """Segments that wait keep the next out, though their own runs are there at once."""
+    config = engine(8, **options)
+    dut = SegmentQueue(config)
+    sent = random_segments(random.Random(waiting), config, waiting + 1)
 
     async def bench(ctx):
         ctx.set(dut.o_run.ready, 1)
         ctx.set(dut.i.valid, 1)
-        ctx.set(dut.i.payload, {"address": 21, "length": 9})
-        assert ctx.get(dut.i.ready)
-        await ctx.tick()
-        ctx.set(dut.i.payload, {"address": 2, "length": 3})
         runs = []
-        for cycle in range(1, 10):
-            assert not ctx.get(dut.i.ready)
-            assert ctx.get(dut.o.valid) and ctx.get(dut.o.payload.address) == 21
+        for cycle in range(12):
+            assert ctx.get(dut.i.ready) == (cycle < waiting), cycle
+            ctx.set(dut.i.payload, sent[min(cycle, waiting)])
+            assert ctx.get(dut.o.valid) == (cycle > 0)
+            if cycle:
+                payload = ctx.get(dut.o.payload)
+                assert {name: payload[name] for name in ("address", "length")} == sent[0]
             if ctx.get(dut.o_run.valid):
                 payload = ctx.get(dut.o_run.payload)
-                runs.append((cycle, payload["address"], payload["last"]))
+                runs.append((cycle, {name: payload[name] for name in ("address", "last")}))
             await ctx.tick()
-        assert runs == [(RUN_LATENCY, 5, 13)]
+        assert runs == [(latency + n, run(sent[n], 8)) for n in range(waiting)]
         ctx.set(dut.o.ready, 1)
-        assert ctx.get(dut.i.ready), "ready passes on"
+        assert ctx.get(dut.i.ready) == (waiting == 1), "a single one passes ready on"
+        await ctx.tick()
+        assert ctx.get(dut.i.ready)
 
     simulate(dut, bench)
 

@@ -57,6 +57,32 @@ def test_a_transfer_a_cycle_each_a_cycle_later(kind):
 
 
 @both
+def test_the_newest_payload_is_told_in_the_next_cycle(kind):
+    """Whether the one before waits or leaves."""
+    dut, rng = kind(PAIR), random.Random(23)
+    came = None
+    checked = [0, 0]
+
+    async def bench(ctx):
+        nonlocal came
+        for _ in range(200):
+            if came is not None:
+                payload = ctx.get(dut.newest)
+                assert (payload["low"], payload["high"]) == tuple(came.values())
+                waits = ctx.get(dut.o.payload.low) != came["low"]
+                checked[waits] += 1
+            payload = {"low": rng.getrandbits(5), "high": rng.getrandbits(7)}
+            ctx.set(dut.i.payload, payload)
+            ctx.set(dut.i.valid, rng.random() < 0.7)
+            ctx.set(dut.o.ready, rng.random() < 0.6)
+            came = payload if ctx.get(dut.i.valid) and ctx.get(dut.i.ready) else None
+            await ctx.tick()
+
+    simulate(dut, bench)
+    assert checked[0] > 20 and (checked[1] > 10) == (kind is StreamCut)
+
+
+@both
 def test_no_path_to_the_output_within_a_cycle(kind):
     dut = kind(unsigned(8))
 

@@ -21,6 +21,7 @@ from haloconv.planner.latency import (
     requantizer_latency,
     run_latency,
     scale_entry_bytes,
+    segments_waiting,
 )
 from haloconv.planner.requantization import ROUNDINGS
 from haloconv.planner.timeline import ReadTimeline, WriteTimeline
@@ -217,7 +218,9 @@ def elementwise_cycles(
     """
     q, bus = config.results_per_cycle, config.bus_bytes
     binary = operator.second is not None
-    reads = ReadTimeline(bus, chunk_bytes(config), latency, run_latency(config))
+    reads = ReadTimeline(
+        bus, chunk_bytes(config), latency, run_latency(config), segments_waiting(config)
+    )
     writes = WriteTimeline(bus)
     start = 3 + latency + fetch_cycles(bus) + 2
     reads.walker_free = start + 1

@@ -16,6 +16,7 @@ __all__ = [
     "row_cycles",
     "run_latency",
     "scale_entry_bytes",
+    "segments_waiting",
     "tree_levels",
 ]
 
@@ -92,6 +93,12 @@ def run_latency(config: EngineConfig) -> int:
     """Cycles from a segment asked for until the gearbox knows where its bytes lie: a register, the
     queue, and two more registers where there are any to spare."""
     return 5 if has_spare_registers(config) else 3
+
+
+def segments_waiting(config: EngineConfig) -> int:
+    """Segments that wait for the burst splitter behind one that it has; of two, the second lies
+    in a register of its own, so that the splitter's ``ready`` goes no further."""
+    return 2 if has_spare_registers(config) else 1
 
 
 def result_latency(config: EngineConfig) -> int:

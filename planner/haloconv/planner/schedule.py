@@ -35,6 +35,7 @@ from haloconv.planner.latency import (
     row_cycles,
     run_latency,
     scale_entry_bytes,
+    segments_waiting,
 )
 from haloconv.planner.layer import ConvLayer
 from haloconv.planner.tile import Tile
@@ -206,8 +207,9 @@ class _Walk:
             layer.in_width,
         )  # fmt: skip
         self.reads = ReadTimeline(
-            config.bus_bytes, chunk_bytes(config), latency, run_latency(config)
-        )
+            config.bus_bytes, chunk_bytes(config), latency, run_latency(config),
+            segments_waiting(config),
+        )  # fmt: skip
         self.writes = WriteTimeline(config.bus_bytes)
         self.room = results_room(config)
         # Cycles in which the last rows of results left the room behind the requantisers.

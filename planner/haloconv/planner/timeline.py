@@ -29,16 +29,23 @@ class ReadTimeline:
     run_latency : int
         Cycles until it is known where the bytes of a segment lie in its beats; up to four pass
         unnoticed.
+    waiting : {1, 2}
+        Segments that wait for the burst splitter. One makes room in the cycle in which the
+        splitter takes it, two a cycle later.
     """
 
-    def __init__(self, bus_bytes: int, chunk: int, latency: int, run_latency: int = 0) -> None:
+    def __init__(
+        self, bus_bytes: int, chunk: int, latency: int, run_latency: int = 0, waiting: int = 1
+    ) -> None:
         self._bus, self._chunk = bus_bytes, chunk
-        self._latency, self._run_latency = latency, run_latency
+        self._latency, self._run_latency, self._waiting = latency, run_latency, waiting
         self.walker_free: int = 0
         """First cycle in which the segment walker can ask again."""
         self._splitter_free: int = 0
+        self._started: int = -1
+        """Cycle in which the splitter took the last segment."""
         self._register_free: int = 0
-        """First cycle in which the register between walker and splitter can take a segment."""
+        """First cycle in which the registers between walker and splitter can take a segment."""
         self._popped: deque[int] = deque(maxlen=SEGMENTS_AHEAD)
         self._accepted = self._appended = -1
         self._joined = self._taken = 0
@@ -60,7 +67,8 @@ class ReadTimeline:
         start = max(asked + 1, self._splitter_free)
         self.tight |= asked == self._register_free or start == self._splitter_free
         self.walker_free = asked + 1
-        self._register_free = start
+        self._register_free = start if self._waiting == 1 else self._started + 1
+        self._started = start
         self._splitter_free = start + self.bursts(address, length)
         # Beats have to wait for the place of their bytes, which comes behind a queue.
         self._due = max(start + 2 + self._latency, asked + self._run_latency)
@@ -140,9 +148,13 @@ class ReadTimeline:
         missing = (0,) * (SEGMENTS_AHEAD - len(waits))
         return (free - now, *self._holds(free), missing + waits, *beats)
 
-    def _holds(self, free: int) -> tuple[int, int]:
-        """How long register and splitter hold up a walker that is free then, and its segment."""
-        return max(self._register_free - free, 0), max(self._splitter_free - free - 1, 0)
+    def _holds(self, free: int) -> tuple[int, int, int]:
+        """How long registers and splitter hold up a walker that is free then, and its segments."""
+        return (
+            max(self._register_free - free, 0),
+            max(self._started - free, 0),
+            max(self._splitter_free - free - 1, 0),
+        )
 
     def jump(self, cycles: int, taken: int, *, asking: bool = True) -> None:
         """Move all events ``cycles`` later, with ``taken`` more bytes passed on the way.
@@ -152,6 +164,7 @@ class ReadTimeline:
         if asking:
             self.walker_free += cycles
             self._register_free += cycles
+            self._started += cycles
             self._splitter_free += cycles
             self._popped = deque((t + cycles for t in self._popped), maxlen=SEGMENTS_AHEAD)
         self._accepted += cycles
@@ -191,8 +204,8 @@ class ReadTimeline:
         history = [(count - taken, when - at) for count, when in (self._consumed, *self._history)]
         popped = [when - at for when in self._popped if when >= free]
         times = (
-            free, self._register_free, self._splitter_free, self._accepted, self._appended,
-            self.taken_at,
+            free, self._register_free, self._started, self._splitter_free, self._accepted,
+            self._appended, self.taken_at,
         )  # fmt: skip
         return tuple(when - at for when in times), popped, history
 
@@ -200,8 +213,8 @@ class ReadTimeline:
         """Put the events of :meth:`save` in place of these, relative to another ``at``."""
         times, popped, history = saved
         (
-            self.walker_free, self._register_free, self._splitter_free, self._accepted,
-            self._appended, self.taken_at,
+            self.walker_free, self._register_free, self._started, self._splitter_free,
+            self._accepted, self._appended, self.taken_at,
         ) = (when + at for when in times)  # fmt: skip
         self._popped = deque((when + at for when in popped), maxlen=SEGMENTS_AHEAD)
         taken = self._taken

@@ -23,12 +23,13 @@ class SegmentQueue(wiring.Component):
 
     No more than :data:`SEGMENTS_AHEAD` runs are under way.
 
-    Timing: latency 1 to the splitter, through a register whose ``ready`` passes on, and
-    :func:`~haloconv.planner.latency.run_latency` to the gearbox; a segment a cycle. The latter
-    hides behind that of most memories: a beat comes three cycles and their latency after its
-    segment came at the earliest.
+    Timing: latency 1 to the splitter and :func:`~haloconv.planner.latency.run_latency` to the
+    gearbox; a segment a cycle. The latter hides behind that of most memories: a beat comes three
+    cycles and their latency after its segment came at the earliest.
+    :func:`~haloconv.planner.latency.segments_waiting` segments wait for the splitter; where these
+    are two, no ``ready`` passes through.
 
-    Resources: a segment and up to three runs of registers, an adder, a block RAM.
+    Resources: as many segments and up to three runs of registers, an adder, a block RAM.
 
     Parameters
     ----------
@@ -63,10 +64,11 @@ class SegmentQueue(wiring.Component):
         shift = exact_log2(config.bus_bytes)
         run = Signal(Run(config))
         places = data.StructLayout({"offset": shift, "last": len(run.last)})
-        m.submodules.ask = ask = StreamRegister(Segment(config))
+        spare = has_spare_registers(config)
+        between = StreamCut if spare else StreamRegister
+        m.submodules.ask = ask = between(Segment(config))
         wiring.connect(m, ask.o, wiring.flipped(self.o))
         # The count below says when to stop.
-        spare = has_spare_registers(config)
         m.submodules.runs = runs = StreamFifo(
             places, depth=SEGMENTS_AHEAD, block_ram=True, registered=spare, reserved=True
         )
@@ -85,7 +87,7 @@ class SegmentQueue(wiring.Component):
             self.i.ready.eq(ask.i.ready & ~full),
             asks.eq(self.i.valid & self.i.ready),
             # The run's adder begins at the register.
-            *Run(config).covering(run, ask.o.payload),
+            *Run(config).covering(run, ask.newest),
             runs.i.payload.offset.eq(run.address[:shift]),
             runs.i.payload.last.eq(run.last),
             runs.i.valid.eq(noted),

@@ -1,5 +1,7 @@
 """Registers between two streams."""
 
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -12,9 +14,16 @@ class _Between(wiring.Component):
 
     i: stream.Interface
     o: stream.Interface
+    newest: Any
 
     def __init__(self, shape) -> None:
-        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
+        super().__init__(
+            {
+                "i": In(stream.Signature(shape)),
+                "o": Out(stream.Signature(shape)),
+                "newest": Out(shape),
+            }
+        )
 
 
 class StreamRegister(_Between):
@@ -32,6 +41,8 @@ class StreamRegister(_Between):
     Members
     -------
     i : In(stream), o : Out(stream)
+    newest : Out(shape)
+        Payload that came in the cycle before, if one did.
     """
 
     def elaborate(self, platform) -> Module:
@@ -40,6 +51,7 @@ class StreamRegister(_Between):
         m.d.comb += [
             self.i.ready.eq(~self.o.valid | self.o.ready),
             Value.cast(self.o.payload).eq(held),
+            Value.cast(self.newest).eq(held),
         ]
         with m.If(self.i.ready):
             # Taken whether valid or not: that takes the fewest gates.
@@ -62,6 +74,8 @@ class StreamCut(_Between):
     Members
     -------
     i : In(stream), o : Out(stream)
+    newest : Out(shape)
+        Payload that came in the cycle before, if one did.
     """
 
     def elaborate(self, platform) -> Module:
@@ -69,7 +83,11 @@ class StreamCut(_Between):
         width = len(Value.cast(self.i.payload))
         held, second = Signal(width, reset_less=True), Signal(width, reset_less=True)
         waits = Signal()  # the second one, which came while the first could not leave
-        m.d.comb += [self.i.ready.eq(~waits), Value.cast(self.o.payload).eq(held)]
+        m.d.comb += [
+            self.i.ready.eq(~waits),
+            Value.cast(self.o.payload).eq(held),
+            Value.cast(self.newest).eq(second),
+        ]
         with m.If(~self.o.valid | self.o.ready):
             m.d.sync += [
                 self.o.valid.eq(self.i.valid | waits),
