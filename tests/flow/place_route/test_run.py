@@ -89,10 +89,12 @@ def test_utilisation_leaves_the_frame_out(placed: tuple[str, Path, PlacementResu
         ("iCE40UP5K", False, False),
     ],
 )
-def test_the_router_of_an_engine_that_has_places(device: str, placed: bool, second: bool) -> None:
+def test_options_of_an_engine_that_has_places(device: str, placed: bool, second: bool) -> None:
     chosen = device_of(device)
     options = _options(chosen, chosen.package, chosen.speed, chosen.frequency, placed)
     assert (" ".join(options).count("--router router2") == 1) is second
+    weighted = " ".join(options).count("--placer-heap-timingweight 30") == 1
+    assert weighted is (chosen.family == "ecp5")
 
 
 @pytest.mark.slow

@@ -33,13 +33,12 @@ class Fabric:
 
 
 FABRICS = {
-    "25k": Fabric((4, 13, 22, 33, 42, 51, 60), (13,), (25, 37)),
     "45k": Fabric((4, 13, 22, 31, 42, 51, 60, 69, 78), (22, 46), (10, 34, 58)),
     "85k": Fabric(
         (4, 13, 22, 31, 40, 49, 58, 69, 78, 87, 96, 105, 114), (10, 34, 58), (22, 46, 70, 82)
     ),
 }
-"""By the size in nextpnr's option for a device."""
+"""By the size in nextpnr's option for a device; those with one row of multipliers are left out."""
 
 _SITES = {
     "MULT18X18D": ((0, "MULT18_0"), (1, "MULT18_1"), (4, "MULT18_4"), (5, "MULT18_5")),
@@ -103,7 +102,7 @@ def place_blocks(module: Mapping[str, Any], fabric: Fabric) -> int:
     cells = module["cells"]
     lanes = {(int(at[2]), int(at[1])): name for name, at in _found(cells, _LANE)}
     columns = -(-len(lanes) // 8)
-    if not lanes or columns > len(fabric.stripes) or len(fabric.multipliers) < 2:
+    if not lanes or columns > len(fabric.stripes):
         return 0
     sites = _Sites(fabric)
     first = (len(fabric.stripes) - columns + 1) // 2
