@@ -458,10 +458,17 @@ def test_refusals_name_operator_place_and_reason(reason):
         read_onnx_network(REFUSALS[reason]())
 
 
-def test_what_is_no_model():
+@pytest.mark.parametrize(
+    ("data", "found"),
+    [
+        (b"\xff\xff\xff nothing", "11 bytes of something else"),
+        (b"", "0 bytes of a message without any"),
+    ],
+)
+def test_what_is_no_model(data, found):
     package()
-    with pytest.raises(UnsupportedModel, match=r"model\.onnx must be an ONNX model"):
-        read_onnx_network(b"\xff\xff\xff nothing")
+    with pytest.raises(UnsupportedModel, match=rf"model\.onnx must be an ONNX model .*{found}"):
+        read_onnx_network(data)
 
 
 def test_file_names_the_network(tmp_path):

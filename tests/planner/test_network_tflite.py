@@ -430,3 +430,8 @@ def test_output_that_nobody_makes(tmp_path):
     tensors, operators, _ = one("RELU", X, X)
     with pytest.raises(UnsupportedModel, match=r"m\.tflite: output 't2' is made by no operator"):
         load(tmp_path, [*tensors, X], operators, outputs=(1, 2))
+
+
+def test_a_network_of_nothing(tmp_path):
+    with pytest.raises(UnsupportedModel, match=r"m\.tflite must have at least one operator"):
+        load(tmp_path, [X], [], outputs=(0,))

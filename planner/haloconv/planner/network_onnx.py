@@ -87,8 +87,14 @@ def read_onnx_network(
         name, data = Path(model).name, Path(model).read_bytes()
     try:
         proto: Any = onnx.load_model_from_string(data)
-    except Exception as error:  # protobuf's own classes differ between its releases
-        raise UnsupportedModel(f"{name} must be an ONNX model: {error}") from None
+    except Exception:  # protobuf's own classes differ between its releases
+        proto = None
+    # An empty file is a message, too, all of whose fields are left out.
+    if proto is None or not proto.graph.node:
+        raise UnsupportedModel(
+            f"{name} must be an ONNX model with at least one node, not {len(data)} bytes of "
+            + ("something else" if proto is None else "a message without any")
+        )
     return _Importer(name, proto.graph, onnx.numpy_helper.to_array, dict(constants or {})).network()
 
 

@@ -128,6 +128,8 @@ class _Importer:
 
     def network(self) -> Network:
         model = self._model
+        if not model.operators:
+            raise UnsupportedModel(f"{model.name} must have at least one operator, and has none")
         for operator in model.operators:
             step = self._kinds.get(operator.kind)
             if step is None:
