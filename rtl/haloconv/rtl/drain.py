@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from amaranth import *
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import bits_for, ceil_log2, exact_log2
+from amaranth.utils import bits_for, exact_log2
 
 from haloconv.planner.config import EngineConfig
 from haloconv.planner.latency import row_cycles
@@ -16,34 +16,9 @@ from haloconv.rtl.mac_lanes import LaneSums, sum_shape
 from haloconv.rtl.parameter_table import ParameterTable, ParameterWrite
 from haloconv.rtl.requantizer import Requantizer
 from haloconv.rtl.serial_requantizer import SerialRequantizer
-from haloconv.rtl.widths import DescriptorLayout, DrainToken, index_bits
+from haloconv.rtl.widths import DescriptorLayout, DrainToken, ResultRow, index_bits
 
-__all__ = ["Drain", "OtherRow", "ResultRow", "row_pieces"]
-
-
-class ResultRow(data.StructLayout):
-    """Up to Q results of one output pixel.
-
-    ``bytes`` holds them packed, int8 or int32 little endian; ``count`` of them are valid. ``level``
-    names the loop that advances afterwards: 0 drain step, 1 column, and on as in DrainToken.
-    ``last_piece`` is the number of the last beat's worth of bytes, which the writer wants at once.
-    """
-
-    def __init__(self, config: EngineConfig) -> None:
-        q = config.results_per_cycle
-        super().__init__(
-            {
-                "bytes": data.ArrayLayout(8, 4 * q),
-                "count": bits_for(q),
-                "level": 3,
-                "last_piece": ceil_log2(row_pieces(config)),
-            }
-        )
-
-
-def row_pieces(config: EngineConfig) -> int:
-    """Return how many beats the most bytes of a row are worth."""
-    return -(-4 * config.results_per_cycle // config.bus_bytes)
+__all__ = ["Drain", "OtherRow"]
 
 
 def _late(m: Module, name: str, value: Value, cycles: int, *, reset_less: bool = True) -> Value:
@@ -70,6 +45,51 @@ class OtherRow(data.StructLayout):
                 "shift": signed(6),
             }
         )
+
+
+class _Place:
+    """Where the drain is in the group at hand.
+
+    Parameters
+    ----------
+    config : EngineConfig
+
+    Attributes
+    ----------
+    token : DrainToken
+        Of the group.
+    active, begins, ends : Signal
+        A row is under way; this is its first, its last cycle.
+    column, step, channels_left : Signal
+        The row's column, its step of Q channels, and channels from there on.
+    step_last, column_last : Signal
+        The column ends, the group has no other.
+    parameter_row, bank_row : Signal
+        Where bias and scale, and the stored sums, of the row are.
+    release : Signal
+        The parameters of the tile before are not needed any more.
+    """
+
+    def __init__(self, config: EngineConfig) -> None:
+        self.token = Signal(DrainToken(config), reset_less=True)
+        self.active, self.begins, self.ends = Signal(), Signal(), Signal()
+        self.column = Signal(index_bits(config.split_lanes), reset_less=True)
+        self.step = Signal(index_bits(config.group_steps), reset_less=True)
+        self.channels_left = Signal(bits_for(config.out_lanes), reset_less=True)
+        self.step_last, self.column_last = Signal(), Signal()
+        self.parameter_row = Signal(self.token.parameter_row.shape(), reset_less=True)
+        self.bank_row = Signal(index_bits(max(1, config.psum_words)), reset_less=True)
+        self.release = Signal()
+
+    def beside(self, config: EngineConfig) -> dict[str, Value]:
+        """What goes beside the row's sums: first and last input channel tile, count and level."""
+        end = Mux(self.column_last, self.token.level, 1)
+        return {
+            "first": self.token.first_c,
+            "last": self.token.last_c,
+            "count": Mux(self.step_last, self.channels_left, config.results_per_cycle),
+            "level": Mux(self.step_last, end, 0),
+        }
 
 
 class Drain(wiring.Component):
@@ -177,183 +197,192 @@ class Drain(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         config, d = self._config, self.descriptor
-        q, lanes_out, lanes_split = (
-            config.results_per_cycle,
-            config.out_lanes,
-            config.split_lanes,
-        )
-        elementwise = "elementwise" in config.built_units
-        serial = self._pace > 1
-
-        # The place in the group at hand.
-        token = Signal(DrainToken(config), reset_less=True)
-        active = Signal()
-        columns_left = Signal(bits_for(lanes_split), reset_less=True)
-        column = Signal(index_bits(lanes_split), reset_less=True)
-        step = Signal(index_bits(config.group_steps), reset_less=True)
-        channels_left = Signal(bits_for(lanes_out), reset_less=True)
-        step_last, column_last = Signal(), Signal()
-        parameter_row = Signal(token.parameter_row.shape(), reset_less=True)
-        bank_row = Signal(index_bits(max(1, config.psum_words)), reset_less=True)
-        parameters_held = Signal()
-        release = Signal()
-        # A row takes ``row_cycles``: it begins in the first of them and is over in the last.
-        begins, ends = Signal(), Signal()
-        if serial:
-            wait = Signal(range(self._pace))
-            with m.If(active):
-                m.d.sync += wait.eq(Mux(ends, 0, wait + 1))
-            with m.If(self.load):
-                m.d.sync += wait.eq(0)
-            m.d.comb += [begins.eq(active & (wait == 0)), ends.eq(wait == self._pace - 1)]
-        else:
-            m.d.comb += [begins.eq(active), ends.eq(1)]
-        m.d.comb += [
-            # Said outright where it is so, as synthesis does not find out.
-            step_last.eq(1 if config.group_steps == 1 else channels_left <= q),
-            column_last.eq(columns_left == 1),
-        ]
-        with m.If(active & ends):
-            m.d.sync += [
-                step.eq(step + 1),
-                channels_left.eq(channels_left - q),
-                parameter_row.eq(parameter_row + 1),
-                bank_row.eq(bank_row + 1),
-            ]
-            with m.If(step_last):
-                m.d.sync += [
-                    step.eq(0),
-                    channels_left.eq(token.channels),
-                    column.eq(column + 1),
-                    columns_left.eq(columns_left - 1),
-                    parameter_row.eq(token.parameter_row),
-                ]
-                with m.If(column_last):
-                    m.d.sync += active.eq(0)
-        with m.If(self.load):
-            m.d.sync += [
-                active.eq(1),
-                token.eq(self.token),
-                step.eq(0),
-                column.eq(0),
-                columns_left.eq(self.token.columns),
-                channels_left.eq(self.token.channels),
-                parameter_row.eq(self.token.parameter_row),
-            ]
-            with m.If(self.token.tile_first):
-                m.d.sync += bank_row.eq(0)
-            with m.If(self.token.new_parameters):
-                m.d.sync += parameters_held.eq(1)
-                m.d.comb += release.eq(parameters_held)
+        place = self._place(m)
 
         # Stages 1 and on: Q sums, or columns, through the tree. Bank and table are asked a cycle
         # before they are needed.
         channel_mode = Signal()
         m.d.sync += channel_mode.eq(d.mode == MODES.index("channel"))
-        if serial:
+        if self._pace > 1:
             # The lanes keep their sums: what comes next in a column moves to its first lanes.
-            for r in range(lanes_split):
-                here = begins & (channel_mode | (column == r))
+            for r in range(config.split_lanes):
+                mine = place.column == r
+                clear = place.step_last & (place.column_last | mine)
                 m.d.comb += [
-                    self.shift[r].eq(here),
-                    self.clear[r].eq(begins & step_last & (column_last | (column == r))),
+                    self.shift[r].eq(place.begins & (channel_mode | mine)),
+                    self.clear[r].eq(place.begins & clear),
                 ]
-        picked = self._tree(m, platform, channel_mode, column, step, active & step_last & ends)
-        beside = {
-            "first": token.first_c,
-            "last": token.last_c,
-            "count": Mux(step_last, channels_left, q),
-            "level": Mux(~step_last, 0, Mux(~column_last, 1, token.level)),
-        }
+        taken = place.active & place.step_last & place.ends
+        picked = self._tree(m, platform, channel_mode, place.column, place.step, taken)
         late = self.levels - 1
-        beside = {name: _late(m, name, value, late) for name, value in beside.items()}
-        asked = _late(m, "active", begins, late, reset_less=False)
-        parameter_row = _late(m, "parameter_row", parameter_row, late)
-        bank_row = _late(m, "bank_row", bank_row, late)
-        m.d.comb += self.release_parameters.eq(_late(m, "release", release, late, reset_less=False))
+        release = _late(m, "release", place.release, late, reset_less=False)
+        m.d.comb += self.release_parameters.eq(release)
+        asked = _late(m, "active", place.begins, late, reset_less=False)
+        bank_row = _late(m, "bank_row", place.bank_row, late)
 
         m.submodules.table = table = ParameterTable(config)
         m.d.comb += [
             table.write.eq(self.parameter_write),
-            table.read_row.eq(parameter_row),
+            table.read_row.eq(_late(m, "parameter_row", place.parameter_row, late)),
             table.has_bias.eq(d.has_bias if config.psum_words else 1),
         ]
-        valid_1 = _late(m, "valid", asked, 1, reset_less=False)
-        first_1, last_1, count_1, level_1 = (
-            _late(m, f"{name}_end", beside[name], 1) for name in ("first", "last", "count", "level")
+        first, last, count, level = (
+            _late(m, f"{name}_end", _late(m, name, value, late), 1)
+            for name, value in place.beside(config).items()
         )
-        bank_row_1 = _late(m, "bank_row_end", bank_row, 1)
+        valid = _late(m, "valid", asked, 1, reset_less=False)
+        totals = self._totals(m, platform, table, picked, first, bank_row, valid & ~last)
+
+        # A stage further, at the requantisers.
+        valid_total, last_total = Signal(), Signal(reset_less=True)
+        m.d.sync += [valid_total.eq(valid), last_total.eq(last)]
+        count, level = _late(m, "count_total", count, 1), _late(m, "level_total", level, 1)
+        results = self._requantize(m, table, totals)
+        self._give_out(m, results, valid_total & last_total, count, level)
+        return m
+
+    def _place(self, m: Module) -> _Place:
+        """The place in the group at hand, which moves on a step a row."""
+        config = self._config
+        q = config.results_per_cycle
+        at = _Place(config)
+        channels_left = at.channels_left
+        columns_left = Signal(bits_for(config.split_lanes), reset_less=True)
+        parameters_held = Signal()
+        # A row takes ``row_cycles``: it begins in the first of them and is over in the last.
+        if self._pace > 1:
+            wait = Signal(range(self._pace))
+            with m.If(at.active):
+                m.d.sync += wait.eq(Mux(at.ends, 0, wait + 1))
+            with m.If(self.load):
+                m.d.sync += wait.eq(0)
+            m.d.comb += [
+                at.begins.eq(at.active & (wait == 0)),
+                at.ends.eq(wait == self._pace - 1),
+            ]
+        else:
+            m.d.comb += [at.begins.eq(at.active), at.ends.eq(1)]
+        m.d.comb += [
+            # Said outright where it is so, as synthesis does not find out.
+            at.step_last.eq(1 if config.group_steps == 1 else channels_left <= q),
+            at.column_last.eq(columns_left == 1),
+        ]
+        with m.If(at.active & at.ends):
+            m.d.sync += [
+                at.step.eq(at.step + 1),
+                channels_left.eq(channels_left - q),
+                at.parameter_row.eq(at.parameter_row + 1),
+                at.bank_row.eq(at.bank_row + 1),
+            ]
+            with m.If(at.step_last):
+                m.d.sync += [
+                    at.step.eq(0),
+                    channels_left.eq(at.token.channels),
+                    at.column.eq(at.column + 1),
+                    columns_left.eq(columns_left - 1),
+                    at.parameter_row.eq(at.token.parameter_row),
+                ]
+                with m.If(at.column_last):
+                    m.d.sync += at.active.eq(0)
+        with m.If(self.load):
+            m.d.sync += [
+                at.active.eq(1),
+                at.token.eq(self.token),
+                at.step.eq(0),
+                at.column.eq(0),
+                columns_left.eq(self.token.columns),
+                channels_left.eq(self.token.channels),
+                at.parameter_row.eq(self.token.parameter_row),
+            ]
+            with m.If(self.token.tile_first):
+                m.d.sync += at.bank_row.eq(0)
+            with m.If(self.token.new_parameters):
+                m.d.sync += parameters_held.eq(1)
+                m.d.comb += at.release.eq(parameters_held)
+        return at
+
+    def _totals(
+        self,
+        m: Module,
+        platform: object,
+        table: ParameterTable,
+        picked: list[Value],
+        first: Value,
+        bank_row: Value,
+        stores: Value,
+    ) -> list[Signal]:
+        """Add to each sum its start, once, from the bias or from the bank; store it there or not.
+
+        ``bank_row`` comes a cycle before the others.
+        """
+        config, d = self._config, self.descriptor
+        q = config.results_per_cycle
+        totals = [Signal(signed(32), reset_less=True, name=f"total_{k}") for k in range(q)]
         stored: list[Value] = [C(0, signed(32))] * q
-        bank_write = None
         if config.psum_words:
             # No sum is read while it is written, as the caller leaves a gap between tiles.
             m.submodules.bank = bank = block_memory(32 * q, config.psum_words)
-            bank_write, bank_read = bank.write_port(), bank.read_port(domain="comb")
-            m.d.comb += bank_read.addr.eq(bank_row)
+            write, asked = bank.write_port(), bank.read_port(domain="comb")
             # Attribute and register together are what Yosys takes for a synchronous read port.
             read = Signal(32 * q, reset_less=True, name="bank_read")
-            m.d.sync += read.eq(bank_read.data)
+            # A register of its own, as the bank's block RAMs stand far apart.
+            storing = Signal()
+            m.d.sync += [read.eq(asked.data), storing.eq(stores)]
+            m.d.comb += [
+                asked.addr.eq(bank_row),
+                write.en.eq(storing),
+                write.addr.eq(_late(m, "bank_row_write", bank_row, 2)),
+                write.data.eq(Cat(*totals)),
+            ]
             stored = [read.word_select(k, 32).as_signed() for k in range(q)]
-
-        totals = []
-        requantized = []
-        for k in range(q):
-            parameters = table.data[k]
-            # The start of the sum is added once, from the bias or from the bank.
-            start = parameters.bias
-            total = Signal(signed(32), reset_less=True, name=f"total_{k}")
+        for k, total in enumerate(totals):
+            bias, name = table.data[k].bias, f"started_{k}"
             if config.psum_words:
-                started = selected_sum(
-                    m, platform, f"started_{k}", 32, picked[k], first_1, start, stored[k]
-                )
+                started = selected_sum(m, platform, name, 32, picked[k], first, bias, stored[k])
             else:
-                started = masked_sum(m, platform, f"started_{k}", 32, picked[k], d.has_bias, start)
+                started = masked_sum(m, platform, name, 32, picked[k], d.has_bias, bias)
             m.d.sync += total.eq(started)
-            totals.append(total)
-            multiplier, shift = parameters.multiplier, parameters.shift
-            if not serial:
+        return totals
+
+    def _requantize(self, m: Module, table: ParameterTable, totals: list[Signal]) -> list[Value]:
+        """The results of the lanes' sums, or of others."""
+        d = self.descriptor
+        for k, unit in enumerate(self._requantizers):
+            multiplier, shift = table.data[k].multiplier, table.data[k].shift
+            if not self._serial:
                 multiplier = _late(m, f"multiplier_{k}", multiplier, 1)
                 shift = _late(m, f"shift_{k}", shift, 1).as_signed()
-            m.submodules[f"requantizer_{k}"] = unit = self._requantizers[k]
+            m.submodules[f"requantizer_{k}"] = unit
             m.d.comb += [
-                unit.i_sum.eq(total),
+                unit.i_sum.eq(totals[k]),
                 unit.i_multiplier.eq(multiplier),
                 unit.i_shift.eq(shift),
-            ]
-            if elementwise:
-                with m.If(self.other.valid):
-                    m.d.comb += [
-                        unit.i_sum.eq(self.other.sums[k]),
-                        unit.i_multiplier.eq(self.other.multiplier),
-                        unit.i_shift.eq(self.other.shift),
-                    ]
-            m.d.comb += [
                 unit.rounding.eq(d.rounding),
                 unit.raw.eq(d.raw),
                 unit.zero_point.eq(d.out_zero_point),
                 unit.clamp_low.eq(d.clamp_low),
                 unit.clamp_high.eq(d.clamp_high),
             ]
-            requantized.append(unit.o)
-        valid_2, last_2 = Signal(), Signal(reset_less=True)
-        stores = Signal()  # to the bank; a register of its own, as its block RAMs stand far apart
-        m.d.sync += [valid_2.eq(valid_1), last_2.eq(last_1), stores.eq(valid_1 & ~last_1)]
-        if bank_write is not None:
-            bank_row_2 = _late(m, "bank_row_write", bank_row_1, 1)
-            m.d.comb += [
-                bank_write.en.eq(stores),
-                bank_write.addr.eq(bank_row_2),
-                bank_write.data.eq(Cat(*totals)),
-            ]
+            if "elementwise" in self._config.built_units:
+                with m.If(self.other.valid):
+                    m.d.comb += [
+                        unit.i_sum.eq(self.other.sums[k]),
+                        unit.i_multiplier.eq(self.other.multiplier),
+                        unit.i_shift.eq(self.other.shift),
+                    ]
+        return [unit.o for unit in self._requantizers]
 
-        # The requantisers' latency, for what travels beside them.
-        valid: Value = valid_2 & last_2
-        count, level = _late(m, "count_total", count_1, 1), _late(m, "level_total", level_1, 1)
-        if elementwise:
+    def _give_out(
+        self, m: Module, results: list[Value], valid: Value, count: Value, level: Value
+    ) -> None:
+        """Give out rows, with what has travelled beside the requantisers for their latency."""
+        config, d = self._config, self.descriptor
+        q = config.results_per_cycle
+        if "elementwise" in config.built_units:
             valid = valid | self.other.valid
             count = Mux(self.other.valid, self.other.count, count)
             level = Mux(self.other.valid, Mux(self.other.last, 5, 0), level)
-        if serial:
+        if self._serial:
             # One at a time; the table still has its row.
             count, level = self._held_until_done(m, valid, count, level)
             valid = self._serial[0].done
@@ -364,9 +393,9 @@ class Drain(wiring.Component):
                 _late(m, name, value, latency)
                 for name, value in (("count_result", count), ("level_result", level))
             )
-        raw_bytes = Cat(*requantized)
+        raw_bytes = Cat(*results)
         # Bytes beyond ``count`` may be anything: no gates for them.
-        int8_bytes = Cat(Cat(value[:8] for value in requantized), raw_bytes[8 * q :])
+        int8_bytes = Cat(Cat(value[:8] for value in results), raw_bytes[8 * q :])
         last_byte = Mux(d.raw, Cat(C(0, 2), count), count) - 1
         m.d.comb += [
             self.valid.eq(valid),
@@ -375,7 +404,6 @@ class Drain(wiring.Component):
             self.row.level.eq(level),
             Value.cast(self.row.bytes).eq(Mux(d.raw, raw_bytes, int8_bytes)),
         ]
-        return m
 
     def _held_until_done(
         self, m: Module, start: Value, count: Value, level: Value

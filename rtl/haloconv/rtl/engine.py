@@ -13,7 +13,7 @@ from haloconv.planner.tile import MODES
 from haloconv.rtl.burst_splitter import BurstSplitter
 from haloconv.rtl.byte_gearbox import ByteGearbox
 from haloconv.rtl.control import Control, Events
-from haloconv.rtl.drain import Drain, ResultRow
+from haloconv.rtl.drain import Drain
 from haloconv.rtl.elementwise import ElementwiseUnit
 from haloconv.rtl.halo_buffer import HaloBuffer
 from haloconv.rtl.mac_lanes import MacLanes
@@ -28,7 +28,7 @@ from haloconv.rtl.tap_walker import TapWalker
 from haloconv.rtl.tile_loader import TileLoader
 from haloconv.rtl.tile_sequencer import TileSequencer
 from haloconv.rtl.weight_buffer import WeightBuffer
-from haloconv.rtl.widths import DescriptorLayout, DescriptorWord, Segment
+from haloconv.rtl.widths import DescriptorLayout, DescriptorWord, ResultRow, Segment
 
 __all__ = ["Datapath", "Engine"]
 

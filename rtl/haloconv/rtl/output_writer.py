@@ -7,10 +7,15 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import bits_for, exact_log2
 
 from haloconv.planner.config import EngineConfig
-from haloconv.rtl.drain import ResultRow, row_pieces
 from haloconv.rtl.fused_sum import selected_sum
 from haloconv.rtl.ports import WriteBeat
-from haloconv.rtl.widths import DescriptorLayout, WriteTile, index_bits
+from haloconv.rtl.widths import (
+    DescriptorLayout,
+    ResultRow,
+    WriteTile,
+    index_bits,
+    row_pieces,
+)
 
 __all__ = ["OutputWriter"]
 

@@ -2,7 +2,7 @@
 
 from amaranth import *
 from amaranth.lib import data
-from amaranth.utils import bits_for
+from amaranth.utils import bits_for, ceil_log2
 
 from haloconv.planner.config import EngineConfig
 from haloconv.planner.descriptor import DESCRIPTOR_BYTES, FIELDS
@@ -18,11 +18,13 @@ __all__ = [
     "FetchTile",
     "LoadTile",
     "Position",
+    "ResultRow",
     "Segment",
     "WriteTile",
     "channel_bits",
     "group_bits",
     "index_bits",
+    "row_pieces",
     "span_bits",
     "step_bits",
     "tree_sum",
@@ -243,3 +245,28 @@ class DrainToken(data.StructLayout):
                 "level": 3,
             }
         )
+
+
+class ResultRow(data.StructLayout):
+    """Up to Q results of one output pixel.
+
+    ``bytes`` holds them packed, int8 or int32 little endian; ``count`` of them are valid. ``level``
+    names the loop that advances afterwards: 0 drain step, 1 column, and on as in DrainToken.
+    ``last_piece`` is the number of the last beat's worth of bytes, which the writer wants at once.
+    """
+
+    def __init__(self, config: EngineConfig) -> None:
+        q = config.results_per_cycle
+        super().__init__(
+            {
+                "bytes": data.ArrayLayout(8, 4 * q),
+                "count": bits_for(q),
+                "level": 3,
+                "last_piece": ceil_log2(row_pieces(config)),
+            }
+        )
+
+
+def row_pieces(config: EngineConfig) -> int:
+    """Return how many beats the most bytes of a row are worth."""
+    return -(-4 * config.results_per_cycle // config.bus_bytes)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from haloconv.planner.config import EngineConfig
 from haloconv.planner.latency import results_room
-from haloconv.rtl.drain import row_pieces
 from haloconv.rtl.halo_buffer import halo_shares
+from haloconv.rtl.widths import row_pieces
 
 __all__ = ["Memory", "Primitives", "memories", "memory_primitives"]
 
