@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any, SupportsIndex
 
 import numpy as np
-from amaranth.back import rtlil  # pyright: ignore[reportAttributeAccessIssue]  # no stubs
 from amaranth.hdl import ClockDomain, Module, Signal, Value, ValueCastable
 from amaranth.lib import data, wiring
 from amaranth.sim import Simulator
 
 from haloconv.planner.validate import check_int
+from haloconv.rtl.convert import to_rtlil
 
 __all__ = [
     "BenchTimeout",
@@ -220,7 +220,7 @@ def _check_loops(dut: Any) -> None:
         value = _bits(port)
         if isinstance(value, Signal):
             ports["__".join(map(str, path))] = (value, None)
-    rtlil.convert(dut, ports=ports, emit_src=False)
+    to_rtlil(dut, ports=ports)
 
 
 def simulate(

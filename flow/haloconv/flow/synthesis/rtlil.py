@@ -3,9 +3,8 @@
 import re
 from typing import Any
 
-from amaranth.back import rtlil  # pyright: ignore[reportAttributeAccessIssue]  # no stubs
-
 from haloconv.planner.config import EngineConfig
+from haloconv.rtl.convert import to_rtlil
 from haloconv.rtl.engine import Engine
 
 __all__ = ["TOP", "Target", "design_rtlil", "engine_rtlil", "plain_names", "unchecked_reads"]
@@ -87,7 +86,7 @@ def design_rtlil(
         Of a design that has no signature, as Amaranth's ``rtlil.convert`` takes them.
     """
     platform = Target(family) if platform is None else platform
-    text = rtlil.convert(design, name=top, platform=platform, ports=ports, emit_src=False)
+    text = to_rtlil(design, name=top, platform=platform, ports=ports)
     return unchecked_reads(plain_names(text))
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from amaranth.back import rtlil  # pyright: ignore[reportAttributeAccessIssue]  # no stubs
 
+from haloconv.rtl.convert import to_rtlil
 from haloconv.sim.backends.build_cache import compiler, run_tool
 from haloconv.sim.backends.job import (
     REGISTER_WORDS,
@@ -44,7 +44,7 @@ def netlist(dut: Any) -> str:
     """Return a device as RTLIL without source paths; kept, as elaborating takes a while."""
     text = _netlists.get(dut)
     if text is None:
-        text = rtlil.convert(dut, name=TOP, emit_src=False)
+        text = to_rtlil(dut, name=TOP)
         _netlists[dut] = text
     return text
 

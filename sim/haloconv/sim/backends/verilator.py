@@ -8,8 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from amaranth.back import verilog
-
+from haloconv.rtl.convert import to_verilog
 from haloconv.sim.backends.build_cache import (
     cached_file,
     compiler,
@@ -121,7 +120,7 @@ def library(dut: Any, job: Job) -> Path:
     options = [_STANDARD, f"-O{_OPTIMIZE if job.optimize is None else job.optimize}"]
 
     def build(folder: Path) -> Path:
-        source = verilog.convert(dut, name=TOP, emit_src=False, strip_internal_attrs=True)
+        source = to_verilog(dut, name=TOP)
         (folder / "device.v").write_text(source, encoding="utf-8")
         command = [str(binary), "--cc", "device.v", "--top-module", TOP]
         command += ["--prefix", "Vdevice", "--Mdir", ".", *_FLAGS]

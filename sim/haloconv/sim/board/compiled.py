@@ -9,8 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from amaranth.back import rtlil  # pyright: ignore[reportAttributeAccessIssue]  # no stubs
-
+from haloconv.rtl.convert import to_rtlil
 from haloconv.sim.backends import cxxrtl
 from haloconv.sim.backends.build_cache import (
     cached_file,
@@ -64,7 +63,7 @@ def compile_board(system: Any, *, platform: Any = None, cells: Sequence[str] = (
     missing = cxxrtl.unavailable()
     if missing is not None:
         raise BackendUnavailable(f"A board cannot be simulated here: {missing}")
-    text = rtlil.convert(system, name="device", platform=platform, emit_src=False)
+    text = to_rtlil(system, name="device", platform=platform)
     commands = ["read_rtlil device.il"]
     commands += [f"read_verilog cells_{index}.v" for index in range(len(cells))]
     commands += ["hierarchy -top device", "proc"] if cells else []
