@@ -19,6 +19,8 @@ from haloconv.planner.tile import Tile
 from haloconv.rtl.descriptor_check import DescriptorCheck
 from haloconv.sim.streams import simulate
 
+from ..support.kept_fields import kept_fields
+
 WORDS = DESCRIPTOR_BYTES // 4
 BY_NAME = {field.name: field for field in FIELDS}
 SMALL = EngineConfig(
@@ -154,7 +156,7 @@ def verdicts(config, descriptors, *, seed=None):
                 await ctx.tick()
             ctx.set(dut.word, {"valid": 0, "index": 0, "data": 0})
             whole = sum(word << 32 * index for index, word in enumerate(words))
-            ctx.set(dut.descriptor.as_value(), whole)
+            ctx.set(dut.descriptor, kept_fields(whole))
             first = answer()
             for _ in range(3):
                 await ctx.tick()

@@ -15,6 +15,8 @@ from haloconv.planner.descriptor import FIELDS
 from haloconv.rtl.segment_walker import SegmentWalker, scale_entry_bytes
 from haloconv.sim.streams import get_many, put_many, simulate
 
+from ..support.kept_fields import kept_fields
+
 _spec = importlib.util.spec_from_file_location(
     "tile_walk", Path(__file__).parents[1] / "support" / "tile_walk.py"
 )
@@ -26,7 +28,7 @@ KINDS = ("parameters", "weights", "input")
 
 
 def set_descriptor(ctx, dut, descriptor):
-    ctx.set(dut.descriptor.as_value(), int.from_bytes(descriptor, "little"))
+    ctx.set(dut.descriptor, kept_fields(descriptor))
 
 
 def plain_fields(**values):
@@ -77,7 +79,8 @@ def test_by_hand():
             ({"has_bias": 0, "load_scale": 0, "row_segments": 1}, [runs[2], *rows]),
         ):
             ctx.set(
-                dut.descriptor.as_value(), plain_fields(in_pixel_pitch=7, in_row_pitch=100, **flags)
+                dut.descriptor,
+                kept_fields(plain_fields(in_pixel_pitch=7, in_row_pitch=100, **flags)),
             )
             ctx.set(dut.i.payload, tile)
             ctx.set(dut.i.valid, 1)
@@ -191,7 +194,7 @@ def test_the_third_half_waits_for_a_release(kind):
             count.append(came)
 
     async def bench(ctx):
-        ctx.set(dut.descriptor.as_value(), plain_fields(has_bias=1, row_segments=1))
+        ctx.set(dut.descriptor, kept_fields(plain_fields(has_bias=1, row_segments=1)))
         ctx.set(dut.i.payload, tile)
         ctx.set(dut.i.valid, 1)
         await ctx.tick().repeat(40)
@@ -244,7 +247,7 @@ def test_a_segment_a_cycle_within_an_operand():
     cycles = []
 
     async def bench(ctx):
-        ctx.set(dut.descriptor.as_value(), plain_fields(in_pixel_pitch=3, in_row_pitch=50))
+        ctx.set(dut.descriptor, kept_fields(plain_fields(in_pixel_pitch=3, in_row_pitch=50)))
         ctx.set(dut.o.ready, 1)
         await put_many(ctx, dut.i, [tile])
 
@@ -271,7 +274,9 @@ def test_payload_holds_while_it_waits():
     ]  # fmt: skip
 
     async def source(ctx):
-        ctx.set(dut.descriptor.as_value(), plain_fields(has_bias=1, load_scale=1, in_row_pitch=40))
+        ctx.set(
+            dut.descriptor, kept_fields(plain_fields(has_bias=1, load_scale=1, in_row_pitch=40))
+        )
         await put_many(ctx, dut.i, tiles, stalls=0.3, seed=1)
 
     async def sink(ctx):

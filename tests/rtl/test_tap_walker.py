@@ -16,6 +16,7 @@ from haloconv.planner.tile import Tile
 from haloconv.rtl.tap_walker import TapWalker
 from haloconv.sim.streams import plain, simulate
 
+from ..support.kept_fields import kept_fields
 from ..support.random_layers import random_layer, random_mode, random_tile
 
 LANES = ((1, 1, None), (3, 5, 2), (8, 2, 3), (4, 4, 1), (4, 4, None), (2, 8, 1))
@@ -192,7 +193,7 @@ class Bench:
         self.most_reserved = 0
 
     def start(self, ctx):
-        ctx.set(self.dut.descriptor.as_value(), self.descriptor)
+        ctx.set(self.dut.descriptor, kept_fields(self.descriptor))
 
     async def run(self, ctx, *, most_steps=None):
         dut, rng, room = self.dut, self.rng, self.room

@@ -20,6 +20,8 @@ from haloconv.planner.tile import Tile
 from haloconv.rtl.tile_loader import TileLoader, chunk_bytes
 from haloconv.sim.streams import simulate
 
+from ..support.kept_fields import kept_fields
+
 _spec = importlib.util.spec_from_file_location(
     "tile_walk", Path(__file__).parents[1] / "support" / "tile_walk.py"
 )
@@ -56,7 +58,7 @@ class Bench:
 
     async def begin(self, ctx, case):
         """Another layer, after a reset."""
-        ctx.set(self.dut.descriptor.as_value(), int.from_bytes(case.descriptor, "little"))
+        ctx.set(self.dut.descriptor, kept_fields(case.descriptor))
         ctx.set(self.dut.i.valid, 0)
         ctx.set(self.reset, 1)
         await ctx.tick()

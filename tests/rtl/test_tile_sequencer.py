@@ -21,6 +21,8 @@ from haloconv.planner.tile import Tile
 from haloconv.rtl.tile_sequencer import TileSequencer
 from haloconv.sim.streams import plain, simulate
 
+from ..support.kept_fields import kept_fields
+
 _spec = importlib.util.spec_from_file_location(
     "tile_walk", Path(__file__).parents[1] / "support" / "tile_walk.py"
 )
@@ -98,7 +100,7 @@ class Monitor:
 
 
 async def start(ctx, dut, case, reset, monitor):
-    ctx.set(dut.descriptor.as_value(), int.from_bytes(case.descriptor, "little"))
+    ctx.set(dut.descriptor, kept_fields(case.descriptor))
     for index in range(DESCRIPTOR_BYTES // 4):
         word = int.from_bytes(case.descriptor[4 * index : 4 * index + 4], "little")
         ctx.set(dut.word, {"valid": 1, "index": index, "data": word})

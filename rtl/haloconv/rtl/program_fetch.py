@@ -7,7 +7,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from haloconv.planner.config import EngineConfig
-from haloconv.planner.descriptor import DESCRIPTOR_BYTES
+from haloconv.planner.descriptor import DESCRIPTOR_BYTES, FIELDS
 from haloconv.rtl.ports import ReadData
 from haloconv.rtl.widths import DescriptorLayout, DescriptorWord, Segment, index_bits
 
@@ -115,12 +115,16 @@ class ProgramFetch(wiring.Component):
         with m.If(self.start):
             m.d.sync += [block.eq(1), inner.eq(1)]
         elementwise = "elementwise" in self._config.built_units
-        for field, place in self.descriptor.shape():
-            if not elementwise and field in _ELEMENTWISE:
+        wanted = {name for name, _ in self.descriptor.shape()}
+        if not elementwise:
+            wanted.difference_update(_ELEMENTWISE)
+        for field in FIELDS:
+            name = field.name
+            if name not in wanted:
                 continue
-            kept = Signal(place.width, reset_less=True, name=f"kept_{field}")
-            low, number = place.offset % 32, place.offset // 32
+            kept = Signal(field.width, reset_less=True, name=f"kept_{name}")
+            low, number = field.bit % 32, field.word
             with m.If(word.valid & block[number // 8] & inner[number % 8]):
-                m.d.sync += kept.eq(held[low : low + place.width])
-            m.d.comb += self.descriptor[field].eq(kept)
+                m.d.sync += kept.eq(held[low : low + field.width])
+            m.d.comb += self.descriptor[name].eq(kept)
         return m

@@ -90,18 +90,18 @@ _KEPT = (
 _STEPS = ("_word", "_bank")
 
 
-class DescriptorLayout(data.FlexibleLayout):
+class DescriptorLayout(data.StructLayout):
     """The fields of a layer descriptor that blocks have at hand while a layer runs.
 
-    Names and places are those of :mod:`haloconv.planner.descriptor`. All other fields are read word
-    by word: by the tile sequencer, or when the descriptor is checked.
+    Names and widths are those of :mod:`haloconv.planner.descriptor`. All other fields are read word
+    by word: by the tile sequencer, or when the descriptor is checked. They have no place here, as
+    compiled simulators hand the layout from block to block as a whole.
     """
 
     def __init__(self) -> None:
         super().__init__(
-            8 * DESCRIPTOR_BYTES,
             {
-                field.name: data.Field(_shape(field.width, field.signed), field.bit)
+                field.name: _shape(field.width, field.signed)
                 for field in FIELDS
                 if field.name in _KEPT or field.name.endswith(_STEPS)
             },

@@ -1,9 +1,12 @@
-// Faster slices for CXXRTL's runtime.
+// Faster slices and concatenations for CXXRTL's runtime.
 //
 // The runtime takes a slice by shifting the whole value, chunk by chunk, and cutting the result: 80
 // steps for one bit of a 2560-bit register, unrolled or looped at every use. These partial
 // specialisations touch only the chunks that hold the slice. They must be seen before the generated
 // code uses a slice.
+//
+// It puts a value of many parts together by a value of the first two, another of that and the third,
+// and so on: 600 chunks for a word of 64 weights. Here each part goes to its place at once.
 #pragma once
 
 #include <cxxrtl/cxxrtl.h>
@@ -86,6 +89,60 @@ struct slice_expr<value<Bits>, Stop, Start>
 
     CXXRTL_ALWAYS_INLINE
     value<bits> val() const { return haloconv_cut<Stop, Start>(expr); }
+};
+
+template <size_t At, class Part, size_t Bits>
+CXXRTL_ALWAYS_INLINE void haloconv_fill(value<Bits> &to, const Part &part) {
+    haloconv_paste<At + Part::bits - 1, At>(to, static_cast<const value<Part::bits> &>(part));
+}
+
+template <size_t At, class High, class Low, size_t Bits>
+CXXRTL_ALWAYS_INLINE void haloconv_fill(value<Bits> &to, const concat_expr<High, Low> &parts) {
+    haloconv_fill<At>(to, parts.ls_expr);
+    haloconv_fill<At + Low::bits>(to, parts.ms_expr);
+}
+
+template <class Many, class Low>
+struct haloconv_parts : public expr_base<concat_expr<Many, Low>> {
+    static constexpr size_t bits = Many::bits + Low::bits;
+
+    Many &ms_expr;
+    Low &ls_expr;
+
+    haloconv_parts(Many &ms_expr, Low &ls_expr) : ms_expr(ms_expr), ls_expr(ls_expr) {}
+    haloconv_parts(const haloconv_parts &) = delete;
+
+    CXXRTL_ALWAYS_INLINE
+    operator value<bits>() const { return val(); }
+
+    CXXRTL_ALWAYS_INLINE
+    haloconv_parts &operator=(const value<bits> &from) {
+        ms_expr = haloconv_cut<bits - 1, Low::bits>(from);
+        ls_expr = haloconv_cut<Low::bits - 1, 0>(from);
+        return *this;
+    }
+
+    CXXRTL_ALWAYS_INLINE
+    value<bits> val() const {
+        value<bits> whole;
+        haloconv_fill<0>(whole, ls_expr);
+        haloconv_fill<Low::bits>(whole, ms_expr);
+        return whole;
+    }
+};
+
+template <class High, class Middle, class Low>
+struct concat_expr<const concat_expr<High, Middle>, Low>
+    : public haloconv_parts<const concat_expr<High, Middle>, Low> {
+    using haloconv_parts<const concat_expr<High, Middle>, Low>::haloconv_parts;
+    using haloconv_parts<const concat_expr<High, Middle>, Low>::operator=;
+};
+
+template <class High, class Middle, class Low>
+struct concat_expr<concat_expr<High, Middle>, Low>
+    : public haloconv_parts<concat_expr<High, Middle>, Low> {
+    using haloconv_parts<concat_expr<High, Middle>, Low>::haloconv_parts;
+    using haloconv_parts<concat_expr<High, Middle>, Low>::operator=;
 };
 
 }  // namespace cxxrtl
