@@ -458,17 +458,17 @@ def test_refusals_name_operator_place_and_reason(reason):
         read_onnx_network(REFUSALS[reason]())
 
 
-@pytest.mark.parametrize(
-    ("data", "found"),
-    [
-        (b"\xff\xff\xff nothing", "11 bytes of something else"),
-        (b"", "0 bytes of a message without any"),
-    ],
-)
-def test_what_is_no_model(data, found):
+def test_what_is_no_model():
     package()
-    with pytest.raises(UnsupportedModel, match=rf"model\.onnx must be an ONNX model .*{found}"):
-        read_onnx_network(data)
+    with pytest.raises(UnsupportedModel, match=r"model\.onnx must be an ONNX model: "):
+        read_onnx_network(b"\xff\xff\xff nothing")
+
+
+@pytest.mark.parametrize("empty", [True, False])
+def test_a_network_of_nothing(empty):
+    package()
+    with pytest.raises(UnsupportedModel, match=r"model\.onnx must have at least one node"):
+        read_onnx_network(b"" if empty else build([]))
 
 
 def test_file_names_the_network(tmp_path):

@@ -71,7 +71,8 @@ def read_onnx_network(
     ValueError
         If the target is unknown.
     UnsupportedModel
-        For the first node that is not supported, with its operator, its place and the reason.
+        For the first node that is not supported, with its operator, its place and the reason; if
+        there is no node, or the file is no model.
     """
     if target != "ort":
         raise ValueError(f"target of an ONNX model must be ort, not {target!r}")
@@ -87,14 +88,11 @@ def read_onnx_network(
         name, data = Path(model).name, Path(model).read_bytes()
     try:
         proto: Any = onnx.load_model_from_string(data)
-    except Exception:  # protobuf's own classes differ between its releases
-        proto = None
-    # An empty file is a message, too, all of whose fields are left out.
-    if proto is None or not proto.graph.node:
-        raise UnsupportedModel(
-            f"{name} must be an ONNX model with at least one node, not {len(data)} bytes of "
-            + ("something else" if proto is None else "a message without any")
-        )
+    except Exception as error:  # protobuf's own classes differ between its releases
+        raise UnsupportedModel(f"{name} must be an ONNX model: {error}") from None
+    # An empty file is a model, too, all of whose fields are left out.
+    if not proto.graph.node:
+        raise UnsupportedModel(f"{name} must have at least one node, and has none")
     return _Importer(name, proto.graph, onnx.numpy_helper.to_array, dict(constants or {})).network()
 
 

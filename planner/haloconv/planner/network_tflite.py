@@ -79,7 +79,8 @@ def read_tflite_network(path: str | PathLike[str], target: str = "tflm") -> Netw
     ValueError
         If the target is unknown.
     UnsupportedModel
-        For the first operator that is not supported, with its name, its place and the reason.
+        For the first operator that is not supported, with its name, its place and the reason; if
+        there is no operator.
     """
     if target not in TARGETS:
         raise ValueError(f"target must be one of {', '.join(TARGETS)}, not {target!r}")

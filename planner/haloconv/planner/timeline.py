@@ -56,8 +56,9 @@ class ReadTimeline:
         self.taken_at = -1
         """Cycle of the last chunk taken."""
         self.tight: bool = False
-        """Set when a segment was asked for as soon as the bursts of the one before had left, so
-        that a burst more or less, at a page's end, would have moved it."""
+        """Set when a segment was asked for, or taken by the splitter, in the first cycle in which
+        there was room, so that a burst more or less before it, at a page's end, could have moved
+        it."""
 
     def ask(self, address: int, length: int) -> None:
         """Ask for a segment; its bytes can then be taken."""

@@ -19,7 +19,7 @@ from haloconv.rtl.board.on_chip_memory import read_latency
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits" / "digits.tflite"
 ROUTED = 5_150
-"""Logic cells of the 5,280; with 5,121 and somewhat more it is known to place and route."""
+"""Logic cells of the 5,280; with 5,126 and somewhat more it is known to place and route."""
 
 
 @pytest.mark.slow
