@@ -157,7 +157,7 @@ def test_same_as_amaranth_at_random(backend, seed):
 
 @pytest.mark.parametrize("backend", COMPILED)
 def test_same_as_amaranth_with_modules_and_wide_registers(backend):
-    """Paths across modules need several passes in CXXRTL, wide slices and words of many parts code of our own."""
+    """Paths across modules need several passes in CXXRTL; slices and long words are our code."""
     dut = NestedCopier(length=1203, destination=DESTINATION)
     for stalls in (0.0, 0.4):
         options = {"program_address": SOURCE, "stalls": stalls, "seed": 5, "max_cycles": 5000}
