@@ -2,6 +2,7 @@
 
 import functools
 import json
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -57,6 +58,27 @@ class ByteCount(click.ParamType):
         if match is None:
             self.fail(f"{value!r} is no number of bytes; write 32768, 32k or 1M", param, ctx)
         return int(match[1]) * _UNITS[match[2].lower()]
+
+
+class PositiveNumber(click.ParamType):
+    """A finite number above 0, in a unit of its own."""
+
+    name = "number"
+
+    def __init__(self, unit: str) -> None:
+        self.unit = unit
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return ``value`` as a float."""
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        if not 0 < number < math.inf:
+            self.fail(f"{value!r} must be a number of {self.unit} above 0", param, ctx)
+        return number
 
 
 class Lanes(click.ParamType):
@@ -191,6 +213,15 @@ class EngineOptions:
     serial_requantizers: bool | None = None
     counters: bool | None = None
     config: Path | None = None
+
+    @property
+    def given(self) -> list[str]:
+        """The options given, as they are written."""
+        return [
+            "--" + name.replace("_", "-")
+            for name in self.__dataclass_fields__
+            if getattr(self, name) is not None
+        ]
 
     def build(
         self, layers: Sequence[ConvLayer] = (), *, latency: int = 16, objective: str = "cycles"

@@ -11,7 +11,7 @@ from haloconv.planner.layer import ConvLayer
 if TYPE_CHECKING:
     from haloconv.planner.tflite import LayerData
 
-__all__ = ["Item", "Source", "layer_words", "read_source"]
+__all__ = ["Item", "Source", "layer_words", "read_layers", "read_source"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,6 +114,25 @@ def read_source(
             f"{only!r} is no layer of {source.name}; it has {known}", param_hint="--only"
         )
     return Source(source.name, found, source.skipped)
+
+
+def read_layers(
+    path: Path | None, words: str | None, only: str | None = None, target: str = "tflm"
+) -> list[ConvLayer]:
+    """Return the layers of SOURCE or ``--layer`` where one is given, none otherwise.
+
+    Raises
+    ------
+    click.UsageError
+        As :func:`read_source` does, and if ``only`` stands alone.
+    ValueError
+        If the layer or the file does not hold up.
+    """
+    if path is None and words is None:
+        if only is not None:
+            raise click.UsageError(f"--only {only} names a layer of a SOURCE; give one")
+        return []
+    return read_source(path, words, only, target).layers
 
 
 def _read_file(path: Path, target: str) -> Source:

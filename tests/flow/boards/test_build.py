@@ -1,6 +1,7 @@
 # amaranth: UnusedElaboratable=no
 """Designs fit their board's memory, and what does not is refused before any tool runs."""
 
+import hashlib
 import importlib.util
 from dataclasses import replace
 from pathlib import Path
@@ -90,12 +91,10 @@ def test_design(chain: Path) -> None:
     design = design_board(BOARDS["ulx3s_85f"], network, config_of(chain))
     assert design.program.config.address_bits == 16
     assert (design.memory_bytes, design.clock_hz, design.cycles) == (4096, 50e6, 50)
-    manifest = design.manifest(model="m.tflite", bitstream="b.bit")
-    assert (manifest.board, manifest.model, manifest.bitstream) == (
-        "ulx3s_85f",
-        "m.tflite",
-        "b.bit",
-    )
+    manifest = design.manifest(model=chain, bitstream="b.bit")
+    found = (manifest.board, manifest.model, manifest.bitstream)
+    assert found == ("ulx3s_85f", chain.name, "b.bit")
+    assert manifest.model_sha256 == hashlib.sha256(chain.read_bytes()).hexdigest()
     kinds = [step.program_address is None for step in manifest.steps]
     assert kinds == [not isinstance(step, EngineRun) for step in design.program.steps]
     assert kinds == [False, True, False]

@@ -2,6 +2,7 @@
 """The host program on simulated boards, over the serial line, against the golden model."""
 
 import importlib.util
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,7 @@ def made(folder: Path, name: str, board: str, lanes=(1, 2), **options) -> BoardD
         **options,
     )
     design = design_board(chosen, network, config, baud=round(chosen.clock_hz / BIT))
-    manifest = design.manifest(model="model.tflite", bitstream="")
+    manifest = design.manifest(model=folder / "model.tflite", bitstream="")
     (folder / MANIFEST).write_text(manifest.to_text())
     (folder / IMAGE).write_bytes(design.program.image.tobytes())
     return design
@@ -296,14 +297,26 @@ def test_folders_are_checked(chain, tmp_path: Path) -> None:
     (tmp_path / IMAGE).write_bytes(image)
     with pytest.raises(ValueError, match=r"image\.bin is not the image of the manifest"):
         read_program(tmp_path)
+    (tmp_path / IMAGE).write_bytes((folder / IMAGE).read_bytes())
+    (tmp_path / "model.tflite").write_bytes(small.chain(seed=9))
+    with pytest.raises(ValueError, match=r"model\.tflite is not the model of the manifest"):
+        read_program(tmp_path)
+    (tmp_path / "model.tflite").unlink()
+    with pytest.raises(ValueError, match=r"model\.tflite: No such file .*; build it anew"):
+        read_program(tmp_path)
+    values = json.loads((folder / MANIFEST).read_text())
+    for name, value in (("baud", 0), ("clock_hz", 0), ("clock_hz", float("nan"))):
+        (tmp_path / MANIFEST).write_text(json.dumps(values | {name: value}))
+        with pytest.raises(ValueError, match=rf"no manifest of a board: {name} .*; build it anew"):
+            read_program(tmp_path)
     (tmp_path / MANIFEST).write_text("{}")
-    with pytest.raises(ValueError, match=r"is no manifest of a board: .*; build it anew"):
+    with pytest.raises(ValueError, match=r"is no manifest of a board: it has no 'board'; build"):
         read_program(tmp_path)
 
 
 def test_manifests_survive_their_file(chain) -> None:
     design, folder = chain
-    manifest = design.manifest(model="model.tflite", bitstream="")
+    manifest = design.manifest(model=folder / "model.tflite", bitstream="")
     program = read_program(folder)
     assert program.manifest == manifest
     assert replace(manifest, bitstream="x").to_text() != manifest.to_text()

@@ -67,6 +67,7 @@ def test_json(chain: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     "arguments, message",
     [
         (["--board", "icebreaker", "--clock", "13"], "Clock must be one that the PLL makes"),
+        (["--board", "icebreaker", "--clock", "nan"], "'nan' must be a number of MHz above 0"),
         (["--board", "ulx3s_85f", "--baud", "20000000"], "Baud rate must be 763 to 12500000"),
         (
             ["--board", "icebreaker", "--bus", "16"],

@@ -107,7 +107,9 @@ def test_an_engine_that_does_not_fit_after_all(
     ("arguments", "message"),
     [
         (("w.json", "--fps", "1000000"), r"no engine on LFE5U-25F runs w.json at 1e+06 frames/s"),
-        (("w.json", "--fps", "0"), "0.0 is not in the range"),
+        (("w.json", "--fps", "0"), "'0' must be a number of frames a second above 0"),
+        (("w.json", "--fps", "nan"), "'nan' must be a number of frames a second above 0"),
+        (("w.json", "--clock", "inf"), "'inf' must be a number of MHz above 0"),
         (("w.json", "--device", "x"), "device must be one of LFE5U-12F"),
         (("w.json", "--fill", "0.01"), "no engine for w.json fits LFE5U-25F"),
         (("train.json",), "train.json"),

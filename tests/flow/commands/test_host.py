@@ -1,5 +1,6 @@
 """``haloconv host``."""
 
+import hashlib
 import importlib.util
 import json
 import re
@@ -88,7 +89,11 @@ def test_a_difference(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     """Another model of the same shape: the board is right, and not what the model says."""
     for path in folder.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
-    (tmp_path / "model.tflite").write_bytes(small.chain(seed=5))
+    other = small.chain(seed=5)
+    (tmp_path / "model.tflite").write_bytes(other)
+    values = json.loads((tmp_path / "manifest.json").read_text())
+    values["model_sha256"] = hashlib.sha256(other).hexdigest()
+    (tmp_path / "manifest.json").write_text(json.dumps(values))
     assert main(["host", str(tmp_path), "--simulate", "--check"]) == 1
     assert "DIFFERENT from the reference: scores" in capsys.readouterr().out
 

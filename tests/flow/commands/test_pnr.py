@@ -65,6 +65,35 @@ def test_a_netlist_is_not_synthesised_again(
     assert "median of 1 seed," in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--netlist", "{file}", "--lanes", "4x4"], "--netlist holds an engine, which --lanes"),
+        (
+            ["--netlist", "{file}", "--layer", "8x8x8 m8"],
+            "--netlist holds an engine, which --layer",
+        ),
+        (["--only", "3"], "--only 3 names a layer of a SOURCE; give one"),
+        (["--speed", "5"], "Speed of LFE5U-85F must be one of 6, 7, 8, not '5'"),
+        (["--device", "iCE40UP5K", "--speed", "7"], "iCE40UP5K has one speed only"),
+        (["--frequency", "nan"], "'nan' must be a number of MHz above 0"),
+        (["--frequency", "-1"], "'-1' must be a number of MHz above 0"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_at_once(
+    calls: dict[str, list[Any]],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    more: list[str],
+    message: str,
+) -> None:
+    path = tmp_path / "netlist.json"
+    path.write_text("{}")
+    assert main(["pnr", *(word.format(file=path) for word in more)]) == 2
+    assert message in capsys.readouterr().err
+    assert not calls["synthesize"] and not calls["place"]
+
+
 def test_errors_are_one_line(
     calls: dict[str, list[Any]],
     monkeypatch: pytest.MonkeyPatch,

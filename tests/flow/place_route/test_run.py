@@ -144,3 +144,25 @@ def test_a_design_that_does_not_fit(tmp_path: Path) -> None:
     path = netlist("ice40", tmp_path, products=9)
     with pytest.raises(PlacementError, match=r"iCE40UP5K sg48 \(seed 1\) failed .*ERROR"):
         place_and_route(path, "iCE40UP5K", seeds=[1])
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "JSONDecodeError"),
+        ("[1, 2]", "TypeError"),
+        ('{"foo": 2}', "KeyError('modules')"),
+        ('{"modules": {"top": {}}}', "KeyError('attributes')"),
+        ('{"modules": {"top": {"attributes": {"top": "1"}, "cells": []}}}', "AttributeError"),
+        (
+            '{"modules": {"a": {"attributes": {"top": "1"}, "cells": {"b": {"type": "SB_DFF"}}}}}',
+            "--family ecp5, and is one for ice40",
+        ),
+    ],
+)
+def test_what_is_no_netlist_for_the_device(tmp_path: Path, text: str, why: str) -> None:
+    path = tmp_path / "netlist.json"
+    path.write_text(text)
+    wanted = rf"netlist\.json must be a netlist of haloconv synth.*{re.escape(why)}"
+    with pytest.raises(ValueError, match=wanted):
+        place_and_route(path, "LFE5U-25F", seeds=[1])

@@ -109,6 +109,14 @@ def test_examples(name: str) -> None:
     ("text", "message"),
     [
         ("", "the space has no points; add a table grid or points"),
+        (
+            '[[grid]]\nlanes = ["2x2"]\n[[exclude]]\nlanes = "2x2"',
+            "the space has no points; exclude leaves none of them",
+        ),
+        (
+            '[[grid]]\nlanes = ["2x2"]\n[fmax]\ndevice = "LFE5U-25F"\nspeed = 5',
+            "fmax: Speed of LFE5U-25F must be one of 6, 7, 8, not '5'",
+        ),
         ("points = 3", r"points must be an array of tables \[\[points\]\], not 3"),
         ("[grid", "must be TOML, but:"),
         ('famili = "ecp5"\n' + GRID, "'famili' is no key of the space; known are family, "),

@@ -1,5 +1,6 @@
 """From a network to a bitstream: engine and memory sized, netlist, place and route, host files."""
 
+import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -66,8 +67,8 @@ class BoardDesign:
             technology=self.board.technology,
         )
 
-    def manifest(self, *, model: str, bitstream: str) -> Manifest:
-        """Return what the host program has to know."""
+    def manifest(self, *, model: Path, bitstream: str) -> Manifest:
+        """Return what the host program has to know; ``model`` lies in the folder of the build."""
         return make_manifest(
             self.program,
             board=self.board.name,
@@ -76,7 +77,8 @@ class BoardDesign:
             bit_cycles=self.cycles,
             memory_bytes=self.memory_bytes,
             technology=self.board.technology,
-            model=model,
+            model=model.name,
+            model_sha256=hashlib.sha256(model.read_bytes()).hexdigest(),
             bitstream=bitstream,
         )
 
@@ -248,7 +250,7 @@ def build_board(
     copied = f"model{model.suffix}"
     shutil.copyfile(model, folder / copied)
     files[IMAGE] = program.image.tobytes()
-    files[MANIFEST] = design.manifest(model=copied, bitstream=bitstream).to_text().encode()
+    files[MANIFEST] = design.manifest(model=folder / copied, bitstream=bitstream).to_text().encode()
     files[REPORT] = (json.dumps(report, sort_keys=True, indent=2) + "\n").encode()
     for name, data in files.items():
         (folder / name).write_bytes(data)

@@ -75,17 +75,25 @@ def read_program(folder: Path) -> BoardProgram:
 
     Raises
     ------
-    OSError
-        If a file is missing.
     ValueError
-        If files do not belong together.
+        If a file is missing, or files do not belong together.
     """
     manifest = read_manifest(folder)
-    image = (folder / IMAGE).read_bytes()
-    if hashlib.sha256(image).hexdigest() != manifest.image_sha256:
-        raise ValueError(f"{folder / IMAGE} is not the image of the manifest; build it anew")
-    network = read_network(folder / manifest.model, target=manifest.target)
-    return BoardProgram(manifest, network, image)
+    image = _read(folder / IMAGE, "image", manifest.image_sha256)
+    model = folder / manifest.model
+    _read(model, "model", manifest.model_sha256)
+    return BoardProgram(manifest, read_network(model, target=manifest.target), image)
+
+
+def _read(path: Path, what: str, sha256: str) -> bytes:
+    """Return the bytes of a file that the manifest has the hash of."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror}; build it anew") from None
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise ValueError(f"{path} is not the {what} of the manifest; build it anew")
+    return content
 
 
 class BoardHost:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from haloconv.planner.config import EngineConfig
 from haloconv.planner.network import Network
 from haloconv.planner.network_program import EngineRun, HostStep, NetworkProgram
 from haloconv.planner.program import ALIGNMENT
+from haloconv.planner.validate import check_int
 from haloconv.planner.version import __version__
 
 __all__ = ["IMAGE", "MANIFEST", "BoardStep", "Manifest", "make_manifest", "read_manifest"]
@@ -42,7 +44,7 @@ class Manifest:
         Of the serial line.
     memory_bytes : int
     technology : str
-    model, target : str
+    model, model_sha256, target : str
         File of the network in the same folder, and whose arithmetic it is read for.
     image_sha256 : str
         Of ``image.bin``.
@@ -63,6 +65,7 @@ class Manifest:
     memory_bytes: int
     technology: str
     model: str
+    model_sha256: str
     target: str
     image_sha256: str
     load: tuple[tuple[int, int], ...]
@@ -98,6 +101,10 @@ class Manifest:
         fields["load"] = tuple((int(start), int(end)) for start, end in values["load"])
         fields["addresses"] = {int(index): at for index, at in values["addresses"].items()}
         fields["steps"] = tuple(BoardStep(**step) for step in values["steps"])
+        for name in ("baud", "bit_cycles", "memory_bytes"):
+            check_int(name, fields[name], 1)
+        if not 0 < fields["clock_hz"] < math.inf:
+            raise ValueError(f"clock_hz must be above 0, not {fields['clock_hz']!r}")
         return cls(**fields)
 
 
@@ -161,4 +168,5 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         return Manifest.from_dict(json.loads(path.read_text(encoding="utf-8")))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ValueError(f"{path} is no manifest of a board: {error!r}; build it anew") from None
+        why = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+        raise ValueError(f"{path} is no manifest of a board: {why}; build it anew") from None

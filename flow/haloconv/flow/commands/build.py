@@ -8,6 +8,7 @@ import click
 from haloconv.flow import report
 from haloconv.flow.options import (
     EngineOptions,
+    PositiveNumber,
     engine_options,
     json_option,
     model_arguments,
@@ -41,7 +42,7 @@ MEANINGS = {
     required=True,
     help="Folder for the files; it is made where it does not exist.",
 )
-@click.option("--clock", type=float, metavar="MHZ", help="Clock of the engine.")
+@click.option("--clock", type=PositiveNumber("MHz"), metavar="MHZ", help="Clock of the engine.")
 @click.option("--baud", type=click.IntRange(min=1), help="Rate of the serial line.")
 @click.option(
     "--seeds",

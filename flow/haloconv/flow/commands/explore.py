@@ -9,7 +9,7 @@ from rich.text import Text
 
 from haloconv.flow import report
 from haloconv.flow.files import write_text
-from haloconv.flow.options import json_option, latency_option
+from haloconv.flow.options import PositiveNumber, json_option, latency_option
 from haloconv.flow.progress import progress
 
 if TYPE_CHECKING:
@@ -41,12 +41,12 @@ _QUANTITIES = {
 @click.option("--device", required=True, help="FPGA, such as LFE5U-85F.")
 @click.option(
     "--fps",
-    type=click.FloatRange(min=0, min_open=True),
+    type=PositiveNumber("frames a second"),
     help="Frames a second to reach with the smallest engine.  [default: the fastest that fits]",
 )
 @click.option(
     "--clock",
-    type=click.FloatRange(min=0, min_open=True),
+    type=PositiveNumber("MHz"),
     default=100.0,
     show_default=True,
     help="MHz that the engine is taken to run at.",

@@ -8,6 +8,7 @@ import click
 from haloconv.flow import report
 from haloconv.flow.options import (
     EngineOptions,
+    PositiveNumber,
     engine_options,
     json_option,
     latency_option,
@@ -15,7 +16,7 @@ from haloconv.flow.options import (
     source_arguments,
 )
 from haloconv.flow.progress import progress
-from haloconv.flow.source import read_source
+from haloconv.flow.source import read_layers
 
 __all__ = ["pnr"]
 
@@ -42,7 +43,7 @@ __all__ = ["pnr"]
     type=click.IntRange(min=1),
     help="Runs at a time.  [default: the cores of this machine]",
 )
-@click.option("--frequency", type=float, help="Target clock in MHz.")
+@click.option("--frequency", type=PositiveNumber("MHz"), help="Target clock in MHz.")
 @click.option(
     "--netlist",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -74,13 +75,17 @@ def pnr(
     """
     from haloconv.flow.area_report import placement_sheet
     from haloconv.flow.place_route import place_and_route
-    from haloconv.flow.place_route.devices import device_of
+    from haloconv.flow.place_route.devices import check_speed, device_of
     from haloconv.flow.synthesis import synthesize
 
     chosen = device_of(device)
-    layers = []
-    if path is not None or words is not None:
-        layers = read_source(path, words, only, target).layers
+    check_speed(chosen, speed)
+    given = [*engine.given, *(["--layer"] if words else []), *(["SOURCE"] if path else [])]
+    if netlist is not None and given:
+        raise click.UsageError(
+            f"--netlist holds an engine, which {given[0]} would not change; leave one of them out"
+        )
+    layers = read_layers(path, words, only, target)
     with progress() as step, tempfile.TemporaryDirectory(prefix="haloconv-") as folder:
         config = None
         if netlist is None:

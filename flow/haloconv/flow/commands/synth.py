@@ -14,7 +14,7 @@ from haloconv.flow.options import (
     source_arguments,
 )
 from haloconv.flow.progress import progress
-from haloconv.flow.source import read_source
+from haloconv.flow.source import read_layers
 from haloconv.flow.synthesis.area import FAMILIES
 
 __all__ = ["synth"]
@@ -59,9 +59,7 @@ def synth(
     from haloconv.flow.area_report import area_sheet
     from haloconv.flow.synthesis import synthesize
 
-    layers = []
-    if path is not None or words is not None:
-        layers = read_source(path, words, only, target).layers
+    layers = read_layers(path, words, only, target)
     with progress() as step:
         step("sizing the engine")
         config = engine.build(layers, latency=latency, objective=objective)

@@ -15,7 +15,7 @@ from haloconv.flow.options import (
     source_arguments,
 )
 from haloconv.flow.progress import progress
-from haloconv.flow.source import read_source
+from haloconv.flow.source import read_layers
 
 __all__ = ["verilog"]
 
@@ -52,9 +52,7 @@ def verilog(
     """
     from haloconv.flow.export import engine_description_text, engine_verilog
 
-    layers = []
-    if path is not None or words is not None:
-        layers = read_source(path, words, only, target).layers
+    layers = read_layers(path, words, only, target)
     with progress() as step:
         step("sizing the engine")
         config = engine.build(layers, latency=latency, objective=objective)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-__all__ = ["DEVICES", "Device", "device_of"]
+__all__ = ["DEVICES", "Device", "check_speed", "device_of"]
 
 
 @dataclass(frozen=True)
@@ -73,3 +73,24 @@ def device_of(name: str) -> Device:
         if known.lower() == str(name).lower():
             return device
     raise ValueError(f"Device must be one of {', '.join(DEVICES)}, not {name!r}")
+
+
+SPEEDS = ("6", "7", "8")
+"""Speed grades of the ECP5."""
+
+
+def check_speed(device: Device, speed: str | None) -> None:
+    """Refuse a speed grade that a device does not come in; None stands for the usual one.
+
+    Raises
+    ------
+    ValueError
+    """
+    if speed is None:
+        return
+    if not device.speed:
+        raise ValueError(f"{device.name} has one speed only, so none can be chosen")
+    if speed not in SPEEDS:
+        raise ValueError(
+            f"Speed of {device.name} must be one of {', '.join(SPEEDS)}, not {speed!r}"
+        )

@@ -1,6 +1,7 @@
 """nextpnr on one netlist, with several seeds."""
 
 import json
+import math
 import re
 import shutil
 import statistics
@@ -13,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from haloconv.flow.place_route.devices import Device, device_of
+from haloconv.flow.place_route.devices import Device, check_speed, device_of
 from haloconv.flow.place_route.floorplan import FABRICS, place_blocks
 from haloconv.flow.place_route.frame import Frame, add_frame
 from haloconv.flow.place_route.report import (
@@ -35,13 +36,15 @@ class PlacementError(ToolError):
 
 @dataclass(frozen=True)
 class _Tools:
-    """Names of a family's tools, and the option and suffix of what nextpnr leaves for packing."""
+    """Names of a family's tools, the options for what nextpnr leaves for packing and for pins, how
+    the family's flip-flops begin, and what nextpnr's report calls cells and registers."""
 
     package: str
     nextpnr: str
     pack: str
     option: str
     constraints: str
+    primitives: str
     cells: str
     registers: str
 
@@ -53,6 +56,7 @@ _TOOLS = {
         "yowasp-ecppack",
         "--textcfg",
         "--lpf",
+        "TRELLIS_FF",
         "TRELLIS_COMB",
         "TRELLIS_FF",
     ),
@@ -62,6 +66,7 @@ _TOOLS = {
         "yowasp-icepack",
         "--asc",
         "--pcf",
+        "SB_DFF",
         "ICESTORM_LC",
         "ICESTORM_LC",
     ),
@@ -197,15 +202,14 @@ def place_and_route(
     if bitstream is not None and constraints is None:
         raise ValueError("A bitstream needs constraints that say which pin each port has")
     target = chosen.frequency if frequency is None else float(frequency)
-    if target <= 0:
+    if not 0 < target < math.inf:
         raise ValueError(f"Frequency must be more than 0 MHz, not {frequency!r}")
-    if speed is not None and not chosen.speed:
-        raise ValueError(f"{chosen.name} has one speed only, so none can be chosen")
+    check_speed(chosen, speed)
     package = package or chosen.package
     speed = speed or chosen.speed
     tools = _TOOLS[chosen.family]
     started = time.perf_counter()
-    design = json.loads(netlist.read_text(encoding="utf-8"))
+    design = _read_netlist(netlist, chosen)
     frame = None if constraints is not None else add_frame(design, chosen.family)
     size = chosen.option.rpartition("-")[2]
     placed = place_blocks(top_module(design), FABRICS[size]) if size in FABRICS else 0
@@ -270,6 +274,20 @@ def place_and_route(
         tool=f"{tools.package} {version(tools.package)}",
         seconds=round(time.perf_counter() - started, 3),
     )
+
+
+def _read_netlist(path: Path, device: Device) -> Any:
+    """Return a netlist that synthesis wrote for the family of a device."""
+    problem = f"{path} must be a netlist of haloconv synth"
+    try:
+        design = json.loads(path.read_text(encoding="utf-8"))
+        kinds = {cell["type"] for cell in top_module(design)["cells"].values()}
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ValueError(f"{problem}: {error!r}") from None
+    for family, tools in _TOOLS.items():
+        if family != device.family and any(kind.startswith(tools.primitives) for kind in kinds):
+            raise ValueError(f"{problem} --family {device.family}, and is one for {family}")
+    return design
 
 
 def _options(device: Device, package: str, speed: str, frequency: float, placed: bool) -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from haloconv.flow.place_route.devices import DEVICES, device_of
+from haloconv.flow.place_route.devices import DEVICES, check_speed, device_of
 from haloconv.flow.sweep.digest import canonical
 from haloconv.flow.synthesis.area import FAMILIES
 from haloconv.planner.candidates import OBJECTIVES
@@ -160,6 +160,8 @@ def parse_space(table: Mapping[str, Any], folder: Path) -> Space:
         )
     points = _points(table)
     if not points:
+        if "exclude" in table:
+            raise SpaceError("the space has no points; exclude leaves none of them")
         raise SpaceError("the space has no points; add a table grid or points")
     for point in points:
         if not size_for and (point.budget_bytes is not None or point.sizes_to_tile):
@@ -364,6 +366,11 @@ def _fmax(table: Mapping[str, Any], family: str) -> FmaxSettings:
     speed = table.get("speed", device.speed)
     if isinstance(speed, bool) or not isinstance(speed, int | str):
         raise SpaceError(f"speed must be a grade such as 6, not {speed!r}")
+    if "speed" in table:
+        try:
+            check_speed(device, str(speed))
+        except ValueError as error:
+            raise SpaceError(f"fmax: {error}") from None
     seeds = table.get("seeds", 3)
     if not isinstance(seeds, list):
         seeds = list(range(1, 1 + _integer("seeds", seeds)))
