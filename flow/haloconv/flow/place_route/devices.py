@@ -85,6 +85,7 @@ def check_speed(device: Device, speed: str | None) -> None:
     Raises
     ------
     ValueError
+        If the device has one speed only, or no such grade.
     """
     if speed is None:
         return

@@ -44,7 +44,7 @@ class _Tools:
     pack: str
     option: str
     constraints: str
-    primitives: str
+    flip_flops: str
     cells: str
     registers: str
 
@@ -190,7 +190,7 @@ def place_and_route(
     Raises
     ------
     ValueError
-        For arguments that make no sense.
+        For arguments that make no sense, or a netlist that is none or of another family.
     PlacementError
         If a tool is missing or fails, as when the design does not fit.
     """
@@ -285,7 +285,7 @@ def _read_netlist(path: Path, device: Device) -> Any:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"{problem}: {error!r}") from None
     for family, tools in _TOOLS.items():
-        if family != device.family and any(kind.startswith(tools.primitives) for kind in kinds):
+        if family != device.family and any(kind.startswith(tools.flip_flops) for kind in kinds):
             raise ValueError(f"{problem} --family {device.family}, and is one for {family}")
     return design
 
